@@ -252,6 +252,10 @@ def score(
             help="Review to use for each reviewer and pair: the last blind review, or the last review of any kind."
         ),
     ] = "blind",
+    errors: Annotated[
+        bool,
+        typer.Option("--errors", help="List false and missed matches of runs with deciding node, test and reason."),
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap.")] = 0,
     resamples: Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples.")] = 2000,
     as_json: AsJson = False,
@@ -263,7 +267,16 @@ def score(
     """
     from agent.cli.score import run
 
-    run(labels, gold, round=round, reviews=reviews, seed=seed, resamples=resamples, as_json=as_json)
+    run(
+        labels,
+        gold,
+        round=round,
+        reviews=reviews,
+        list_errors=errors,
+        seed=seed,
+        resamples=resamples,
+        as_json=as_json,
+    )
 
 
 @app.command()

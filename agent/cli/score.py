@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
-from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration
+from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration, Mistake
 from agent.evaluation.estimates import ReviewChoice, RunEstimates
 from agent.evaluation.measures import FORMULAS, Agreement, Confusion, Scores
 from agent.evaluation.scoring import AnnotatorReport, ScoreReport, build_report
@@ -28,6 +28,7 @@ def run(
     *,
     round: int | None,
     reviews: ReviewChoice,
+    list_errors: bool,
     seed: int,
     resamples: int,
     as_json: bool,
@@ -39,7 +40,9 @@ def run(
     """
     settings = BootstrapSettings(seed=seed, resamples=resamples)
     with Console(stderr=True).status("scoring"):
-        score_report = build_report(labels, gold, round=round, reviews=reviews, settings=settings)
+        score_report = build_report(
+            labels, gold, round=round, reviews=reviews, list_errors=list_errors, settings=settings
+        )
     if as_json:
         print_json(score_report.model_dump(mode="json", by_alias=True))
         return
@@ -51,6 +54,19 @@ def run(
     print_text(console, LEGEND)
     for note in score_report.notes:
         print_text(console, f"note: {note}")
+    for run in score_report.runs:
+        if run.mistakes is not None:
+            _print_mistakes(console, run.name, run.mistakes)
+
+
+def _print_mistakes(console: Console, run: str, mistakes: Sequence[Mistake]) -> None:
+    for gold, kind in ((0, "false matches"), (1, "missed matches")):
+        listed = [mistake for mistake in mistakes if mistake.gold == gold]
+        console.print()
+        print_text(console, f"{run}: {len(listed)} {kind}", style="bold")
+        for mistake in listed:
+            print_text(console, f"{mistake.id}: {one_line(mistake.query)}")
+            print_text(console, f"  {mistake.decided_by} · {mistake.test} · {mistake.reason}")
 
 
 def make_tables(score_report: ScoreReport) -> Iterator[TitledTable]:
@@ -112,7 +128,7 @@ def _tabulate_agreement(agreement: Agreement) -> TitledTable:
 
 def _tabulate_breakdown(run: str, breakdown: Breakdown) -> Iterator[TitledTable]:
     for title, groups in (
-        ("by deciding node", breakdown.decided_by),
+        ("by deciding node and evidence", breakdown.evidence),
         ("by test and cause", breakdown.tests),
         ("by stand-ins", breakdown.stand_ins),
         ("labels compared with a test verdict of 0 or 1", breakdown.overrides),

@@ -19,8 +19,8 @@ from agent.evaluation.statistics import (
     format_bin,
     wilson_interval,
 )
-from agent.evaluation.tally import LabelAndGold, Tally
-from agent.types import Frozen, Verdict
+from agent.evaluation.tally import LabelAndGold, Observation, Tally, assign_groups
+from agent.types import Frozen, Pair, Verdict
 
 
 class BreakdownGroup(Frozen):
@@ -36,13 +36,15 @@ class BreakdownGroup(Frozen):
 class Breakdown(Frozen):
     """Accuracy on a run's pairs with a gold label, in several groupings.
 
-    Each grouping except `overrides` contains every pair with a gold label. `tests` has a separate group for passing
-    tests that prove nothing. `overrides` contains only labelled pairs whose test also implies a label. A pair is in the
-    `followed` group if its label agrees with its test. Otherwise, its group is `passed, but 0` or
+    Each grouping except `overrides` contains every pair with a gold label. `evidence` groups by deciding node and by
+    what the node relied on: the outcome of the test, or the screener's clear verdict. `tests` has a separate group for
+    passing tests that prove nothing. `overrides` contains only labelled pairs whose test also implies a label. A pair
+    is in the `followed` group if its label agrees with its test. Otherwise, its group is `passed, but 0` or
     `failed, but 1`.
     """
 
     decided_by: tuple[BreakdownGroup, ...]
+    evidence: tuple[BreakdownGroup, ...]
     tests: tuple[BreakdownGroup, ...]
     stand_ins: tuple[BreakdownGroup, ...]
     overrides: tuple[BreakdownGroup, ...]
@@ -63,6 +65,39 @@ def _make_groups(counts_by_group: Mapping[str, Mapping[LabelAndGold, int]]) -> t
             BreakdownGroup(name=name, pairs=pairs, confusion=confusion, accuracy=correct / pairs, interval=interval)
         )
     return tuple(sorted(groups, key=lambda group: (-group.pairs, group.name)))
+
+
+class Mistake(Frozen):
+    """A pair whose label contradicts its gold label: a false match (`gold` 0) or a missed match (`gold` 1).
+
+    An undecided or failed pair with gold label 1 is a missed match too, as in `Confusion`'s recall. `test` is the
+    outcome of the test and its cause, as in `Breakdown.tests`.
+    """
+
+    id: str
+    query: str
+    gold: int
+    label: int | None
+    decided_by: str
+    test: str
+    reason: str
+
+
+def find_mistake(pair: Pair, observation: Observation) -> Mistake | None:
+    """Return the mistake in an annotation, or None if there is none or the pair has no gold label."""
+    annotation, gold = observation.annotation, observation.gold
+    if gold is None or (annotation.label or 0) == gold:
+        return None
+    groups = assign_groups(annotation)
+    return Mistake(
+        id=pair.id,
+        query=pair.query,
+        gold=gold,
+        label=annotation.label,
+        decided_by=groups["decided_by"],
+        test=groups["tests"],
+        reason=annotation.reason,
+    )
 
 
 class ReliabilityBin(Frozen):

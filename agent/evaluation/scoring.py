@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from agent.errors import InputError, UsageError
-from agent.evaluation.breakdown import Breakdown, Calibration, break_down, calibrate
+from agent.evaluation.breakdown import Breakdown, Calibration, Mistake, break_down, calibrate, find_mistake
 from agent.evaluation.estimates import MAJORITY, ReviewChoice, ReviewData, RunEstimates, estimate_run, read_review_data
 from agent.evaluation.labels import Rater, RaterKind, compute_majority, read_gold, read_labels
 from agent.evaluation.measures import Agreement, Scores, measure_agreement, score
@@ -37,6 +37,7 @@ class RunSource:
     rounds: tuple[Rater, ...]
     confidences: Mapping[str, float]
     tally: Tally
+    mistakes: tuple[Mistake, ...]
     queries: Mapping[str, str]
     criterion: str
     review_data: ReviewData
@@ -79,6 +80,7 @@ def _read_rounds(
     view: RunView, numbers: Sequence[int], gold: Mapping[str, int] | None, review_choice: ReviewChoice, name: str
 ) -> RunSource:
     tally, labels, confidences = Tally(), dict[str, int | None](), dict[str, float]()
+    mistakes: list[Mistake] = []
     rounds: dict[int, dict[str, int | None]] = {number: {} for number in numbers}
     queries: dict[str, str] = {}
     for pair, all_rounds in iterate_annotated_pairs(view, gold=gold):
@@ -90,6 +92,8 @@ def _read_rounds(
         merged = merge_rounds(observations)
         tally.add(merged)
         labels[pair.id], queries[pair.id] = merged.annotation.label, pair.query
+        if (mistake := find_mistake(pair, merged)) is not None:
+            mistakes.append(mistake)
         if merged.annotation.confidence is not None:
             confidences[pair.id] = merged.annotation.confidence
     return RunSource(
@@ -101,6 +105,7 @@ def _read_rounds(
         ),
         confidences=confidences,
         tally=tally,
+        mistakes=tuple(sorted(mistakes, key=lambda mistake: mistake.gold)),
         queries=queries,
         criterion=get_criterion(view.manifest),
         review_data=read_review_data(view, review_choice),
@@ -221,6 +226,7 @@ class RunReport(Frozen):
     reviews: ReviewChoice = "blind"
     reviews_left_out: int = 0
     breakdown: Breakdown | None = None
+    mistakes: tuple[Mistake, ...] | None = None
     calibration: Calibration | None = None
     estimates: RunEstimates | None = None
 
@@ -250,11 +256,12 @@ def build_report(
     *,
     round: int | None = None,
     reviews: ReviewChoice = "blind",
+    list_errors: bool = False,
     settings: BootstrapSettings = DEFAULTS,
 ) -> ScoreReport:
     """Score the labels of run folders and files against gold labels, and measure agreement.
 
-    `reviews` selects the reviews to include.
+    `reviews` selects the reviews to include. `list_errors` adds the mistakes of each run.
 
     Raises:
         UsageError: a source cannot be read, or there is nothing to compare.
@@ -266,6 +273,10 @@ def build_report(
         sources.add(path, round)
     if round is not None and not sources.runs:
         raise UsageError("--round requires a run folder. Pass a run folder or omit --round.")
+    if list_errors and (gold is None or not sources.runs):
+        raise UsageError(
+            "--errors compares a run with gold labels. Pass a run folder and --gold GOLD, or omit --errors."
+        )
     if gold_labels is not None:
         sources.add_queries(gold_labels.queries)
     annotators = tuple(_report_annotator(rater, sources, settings) for rater in sources.list_raters())
@@ -273,7 +284,7 @@ def build_report(
         measure_agreement(members, sources.queries, settings, of=name) for name, members in sources.list_panels()
     )
     _check_comparable(annotators, agreement, gold, sources)
-    runs = tuple(_report_run(run, sources, settings) for run in sources.runs)
+    runs = tuple(_report_run(run, sources, settings, list_errors) for run in sources.runs)
     return ScoreReport(
         gold=None
         if gold_labels is None
@@ -296,7 +307,7 @@ def _report_annotator(annotator: Rater, sources: LabelSources, settings: Bootstr
     )
 
 
-def _report_run(run: RunSource, sources: LabelSources, settings: BootstrapSettings) -> RunReport:
+def _report_run(run: RunSource, sources: LabelSources, settings: BootstrapSettings, list_errors: bool) -> RunReport:
     labels, gold = run.annotator.labels, sources.gold
     return RunReport(
         name=run.name,
@@ -304,6 +315,7 @@ def _report_run(run: RunSource, sources: LabelSources, settings: BootstrapSettin
         reviews=run.review_data.review_choice,
         reviews_left_out=run.review_data.left_out,
         breakdown=None if gold is None else break_down(run.tally),
+        mistakes=run.mistakes if list_errors else None,
         calibration=None if gold is None else calibrate(labels, run.confidences, gold, sources.queries, settings),
         estimates=estimate_run(labels, run.review_data, settings),
     )

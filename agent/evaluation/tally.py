@@ -12,12 +12,12 @@ from agent.evaluation.statistics import bin_index, krippendorff_alpha
 from agent.history import Command, Exchange, Execution, History, Visit
 from agent.store.annotations import LabelStatus, PairLabel, Vote, combine_votes, find_majority_round, get_status
 from agent.store.run_view import RunView
-from agent.types import PROVES_NOTHING, Annotation, Cause, Pair, Status, TestReport, Usage
+from agent.types import PROVES_NOTHING, Annotation, Cause, Pair, Status, TestReport, Usage, Verdict
 
 # the label and the gold label of a pair
 LabelAndGold = tuple[int | None, int]
 # ways to group the pairs that have a gold label
-GROUPINGS = ("decided_by", "tests", "stand_ins", "overrides")
+GROUPINGS = ("decided_by", "evidence", "tests", "stand_ins", "overrides")
 _MAX_NAMES = 20_000
 _REPAIRABLE = (Cause.PROGRAM, Cause.DEPENDENCY)
 Table = defaultdict[str, Counter[str]]
@@ -217,7 +217,7 @@ class Tally:
         else:
             self._add_history(observation.history)
         if observation.gold is not None:
-            for grouping, group in _assign_groups(annotation).items():
+            for grouping, group in assign_groups(annotation).items():
                 self.judgements[grouping][group][annotation.label, observation.gold] += 1
 
     @property
@@ -360,16 +360,21 @@ def _classify_command(command: Command) -> str:
     return "packages installed" if "install" in words and "pip" in " ".join(words[:4]) else "other commands"
 
 
-def _assign_groups(annotation: Annotation) -> dict[str, str]:
+def assign_groups(annotation: Annotation) -> dict[str, str]:
     """Return the group of an annotation in each of `GROUPINGS`.
 
     `overrides` is omitted if the annotation has no label, or if its test implies no label.
     """
-    test = annotation.test
-    error = None if annotation.error is None else f"error: {annotation.error.type}"
-    groups = {"decided_by": error or annotation.decided_by or "nobody", "tests": "no test", "stand_ins": "no test"}
+    test, verdict = annotation.test, annotation.screen_verdict
+    outcome = "no test"
     if test is not None:
-        groups["tests"] = test.outcome if test.cause is None else f"{test.outcome}: {test.cause.value}"
+        outcome = test.outcome if test.cause is None else f"{test.outcome}: {test.cause.value}"
+    decider = annotation.decided_by or "nobody" if annotation.error is None else f"error: {annotation.error.type}"
+    groups = {"decided_by": decider, "evidence": decider, "tests": outcome, "stand_ins": "no test"}
+    if annotation.error is None:
+        is_read = test is None and verdict in (Verdict.MATCH, Verdict.NON_MATCH)
+        groups["evidence"] = f"{decider}: {verdict.value if verdict and is_read else outcome}"
+    if test is not None:
         groups["stand_ins"] = "stand-ins" if annotation.stand_ins else "no stand-ins"
         if annotation.label is not None and test.says is not None:
             against = f"{test.outcome}, but {annotation.label}"

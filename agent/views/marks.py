@@ -9,7 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from agent.evaluation.tally import Observation, Tally
 
-GROUPING_NAMES = {"decided_by": "decided by", "tests": "test", "stand_ins": "stand-ins", "overrides": "label and test"}
+GROUPING_NAMES = {
+    "decided_by": "decided by",
+    "evidence": "evidence",
+    "tests": "test",
+    "stand_ins": "stand-ins",
+    "overrides": "label and test",
+}
 """Display names of the groupings of pairs with gold labels (`tally.GROUPINGS`)."""
 UNIVERSAL_MOCK = "universal mock"
 """Display name of the mock that accepts any operation. The report lists this mock among the kinds of mutants."""

@@ -17,16 +17,17 @@ from agent.evaluation.breakdown import (
     break_down,
     calibrate,
     expected_calibration_error,
+    find_mistake,
     reliability_table,
 )
 from agent.evaluation.measures import Confusion
 from agent.evaluation.statistics import BINS
 from agent.evaluation.tally import Observation, Tally
-from agent.types import Annotation
+from agent.types import Annotation, Pair
 from tests.evaluation.runs import annotate, make_error
 
 RUN: list[tuple[Annotation, int | None]] = [
-    (annotate("screened", 1), 0),
+    (annotate("screened", 1, screen_verdict="match"), 0),
     (annotate("passed", 1, "passed"), 1),
     (annotate("overruled", 0, "passed", stand_ins=("Db",)), 0),
     (annotate("overruled wrongly", 0, "passed"), 1),
@@ -58,6 +59,14 @@ def test_pairs_are_grouped_by_deciding_step_test_and_stand_ins(breakdown: Breakd
         "screen": Confusion(fp=1),
         "error: ModelError": Confusion(null_negative=1),
     }
+    assert map_confusions(breakdown.evidence) == {
+        "arbitrate: passed": Confusion(tp=1, fn=1, tn=1, null_positive=1),
+        "arbitrate: failed: snippet": Confusion(fp=1, tn=1),
+        "arbitrate: error: snippet": Confusion(fn=1),
+        "arbitrate: passed, but proves nothing": Confusion(fn=1),
+        "screen: match": Confusion(fp=1),
+        "error: ModelError": Confusion(null_negative=1),
+    }
     assert map_confusions(breakdown.tests) == {
         "passed": Confusion(tp=1, fn=1, tn=1, null_positive=1),
         "failed: snippet": Confusion(fp=1, tn=1),
@@ -80,8 +89,21 @@ def test_overrides_compare_labels_with_their_tests(breakdown: Breakdown) -> None
     }
 
 
+def test_mistakes_are_the_false_and_missed_matches() -> None:
+    pairs = {annotation.id: Pair(id=annotation.id, query="q", code="c") for annotation, _ in RUN}
+    mistakes = [find_mistake(pairs[annotation.id], Observation(annotation, gold=gold)) for annotation, gold in RUN]
+    assert [(row.id, row.gold, row.label, row.decided_by, row.test) for row in mistakes if row] == [
+        ("screened", 0, 1, "screen", "no test"),
+        ("overruled wrongly", 1, 0, "arbitrate", "passed"),
+        ("forgiven", 0, 1, "arbitrate", "failed: snippet"),
+        ("raised", 1, 0, "arbitrate", "error: snippet"),
+        ("undecided", 1, None, "arbitrate", "passed"),
+        ("nothing proved", 1, 0, "arbitrate", "passed, but proves nothing"),
+    ]
+
+
 def test_groupings_except_overrides_contain_every_pair_largest_group_first(breakdown: Breakdown) -> None:
-    for groups in (breakdown.decided_by, breakdown.tests, breakdown.stand_ins):
+    for groups in (breakdown.decided_by, breakdown.evidence, breakdown.tests, breakdown.stand_ins):
         sizes = [group.pairs for group in groups]
         assert sum(sizes) == len(RUN) - 1
         assert sizes == sorted(sizes, reverse=True)
