@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +185,30 @@ def test_the_criterion_does_not_affect_roles_that_only_run_or_predict_programs(r
 
 def test_the_simulator_does_not_see_the_query() -> None:
     assert "reverse a list" not in render_text("simulate", query="reverse a list")
+
+
+READINGS = 2
+"""Number of readings in `make_variables`."""
+PARSERS: dict[str, Callable[[str], Any]] = {
+    "screen": partial(parsing.parse_screen, readings=READINGS),
+    "judge": partial(parsing.parse_label, readings=READINGS),
+    "arbitrate": partial(parsing.parse_label, readings=READINGS, may_abstain=True),
+    "simulate": parsing.parse_simulation,
+    "specify_query": parsing.parse_spec,
+    "generate_test": partial(parsing.parse_program, fence="python", readings=READINGS),
+    "generate_blind": partial(parsing.parse_program, fence="python", readings=READINGS),
+    "scaffold": partial(parsing.parse_program, fence="python"),
+    "repair": partial(parsing.parse_repair, fence="python"),
+}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_example_replies_of_a_prompt_can_be_parsed(role: str) -> None:
+    system = render(role, make_variables(role))[0].content
+    examples = re.findall(r"^\{.+\}$", re.sub(r"```.*?```", "", system, flags=re.DOTALL), re.MULTILINE)
+    if not examples:
+        examples = [system[re.search(r"^```\w+$", system, re.MULTILINE).start() :]]  # type: ignore[union-attr]
+    assert [type(PARSERS[role](example)) for example in examples]
 
 
 @pytest.mark.parametrize("role", ["generate_test", "scaffold"])
