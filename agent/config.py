@@ -59,7 +59,7 @@ class ModelSettings(BaseModel):
         default=120.0,
         gt=0,
         le=_DAY,
-        description="Time limit per attempt of a model call, including streaming, in seconds",
+        description="Time limit for each attempt at a model call, including streaming, in seconds",
     )
     attempts: int = Field(
         default=6, ge=1, description="Maximum number of attempts per model call; only transient errors are retried"
@@ -241,7 +241,7 @@ class SandboxConfig(BaseModel):
     network_for_builds: bool = Field(default=True, description="Install missing dependencies from the package index")
     index_rule: bool = Field(
         default=True,
-        description="Allow packages outside the built-in import map if they are established projects on the index",
+        description="Also install packages that are not in the built-in list, if they are established on the index",
     )
 
 
@@ -254,7 +254,7 @@ class TracingConfig(BaseModel):
         default=False, description="Send spans and metrics to the OTLP endpoint that the OTEL_* variables specify"
     )
     content: bool = Field(
-        default=False, description="Include prompts and replies in spans; they contain queries and code"
+        default=False, description="Include prompts and replies, which contain queries and code, in spans"
     )
 
 

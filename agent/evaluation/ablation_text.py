@@ -83,9 +83,12 @@ def list_remarks(table: AblationTable) -> list[str]:
 
 def _describe_tests(table: AblationTable) -> str:
     if table.against is None:
-        return f"No tests: {REFERENCE} is not among the variants. Choose another reference variant with --against NAME."
+        return (
+            f"No significance tests were computed, because {REFERENCE} is not among the variants. Choose another "
+            "reference variant with --against NAME."
+        )
     if len(table.rows) == 1:
-        return f"No tests: {table.against} is the only variant."
+        return f"No significance tests were computed, because {table.against} is the only variant."
     return "p (Holm) is adjusted for all tests in the table."
 
 

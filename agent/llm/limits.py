@@ -154,7 +154,8 @@ class RateLimiter:
 
         The server reported that `remaining` of `limit` was left, and that the full limit would be available after
         `reset` seconds. The remaining amount is spread over that time. The resulting rate is exact for servers that
-        reset their limit at once. For servers that refill their limit steadily, the rate converges to the refill rate.
+        reset their limit all at once. For servers that refill their limit steadily, the rate converges to the refill
+        rate.
         """
         self._period = max(self._period, reset)
         calls_left, seconds = remaining - sent, reset - age

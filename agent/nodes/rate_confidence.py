@@ -66,7 +66,7 @@ class _ArbiterVote:
 
 
 def _decide(votes: Sequence[_ArbiterVote], undecided: Literal[0] | None) -> State:
-    """Return the majority label, the reading named by most votes for this label, and the reason from such a vote.
+    """Return the majority label, the reading that most votes for it name, and the reason from one of these votes.
 
     If several readings are tied, the first one wins.
     """

@@ -111,7 +111,7 @@ def _iterate_special_files(path: Path) -> Iterator[str]:
 
 
 def _check_readable(text: str, path: Path) -> None:
-    """As root, check that the sandbox's user can read the path."""
+    """If this process runs as root, check that the sandbox's user can read the path."""
     user = as_unprivileged()
     if not user or platform.system() != "Linux":
         return

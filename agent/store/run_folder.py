@@ -40,9 +40,9 @@ class RunFolder(RunView):
     Creates the folder if it is missing. Resumes the run in an existing folder if the identity is the same and `pairs`
     contains all pairs of the run unchanged. New pairs are added. A run without annotations starts over.
 
-    The most recent annotations with a model server error are not written until all pairs are done. If the run stops
-    before that, for example because of an outage, only the costs of these annotations are recorded. The resumed run
-    then annotates their pairs again.
+    If the latest annotations ended in a model server error, they are not written until all pairs are done. If the run
+    stops before that, for example because of an outage, only the costs of these annotations are recorded. The resumed
+    run then annotates their pairs again.
 
     Args:
         path: the folder.

@@ -83,8 +83,8 @@ class HuggingFaceEmbedder:
 
     Raises:
         ExtraMissing: torch, transformers or sentence-transformers is not installed.
-        UsageError: the model does not exist, its pooling is unknown or already defined, its similarity is not
-            supported, or its custom code is not trusted.
+        UsageError: the model does not exist, its similarity is not supported, or its custom code is not trusted. Also
+            raised if the pooling is unknown, or is passed although the model defines it.
     """
 
     concurrency = 1

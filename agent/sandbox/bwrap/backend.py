@@ -229,7 +229,7 @@ class BwrapSandbox(ChannelSandbox):
 
 
 def _find_setup(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapFolders]:
-    """Find bubblewrap, an interpreter and the folders. Blocks."""
+    """Find bubblewrap, an interpreter and the folders to mount. Blocks."""
     if platform.system() != "Linux":
         raise SandboxUnavailable(f"bubblewrap needs Linux, but this machine runs {platform.system()}. Use Docker.")
     executable = shutil.which("bwrap")

@@ -1,8 +1,9 @@
 """The trusted first process of a sandbox, which runs programs in child processes.
 
 The supervisor is started as `python3 -S -s -B -c SOURCE UID GID WORK`, with the environment variables that the backend
-sets. It has PID 1 in its own PID namespace. It does not run in isolated mode, which ignores PYTHONHASHSEED, because its
-children are forked and share its hash seed.
+sets. It has PID 1 in its own PID namespace. It does not run in isolated mode, because Python then
+ignores PYTHONHASHSEED. The variable must take effect, because the children are forked and share the supervisor's hash
+seed.
 
 The supervisor reads requests from standard input and writes responses to standard output. It exits when standard input
 closes, even during a run. A frame consists of a type byte, a length (4 bytes, big endian) and a payload. The payload
@@ -18,7 +19,7 @@ Types of responses:
     p: the harness is loaded, or the reason why it cannot be loaded
     o, e: data from standard output or standard error
     r: data from the harness's report
-    t: stacks at a timeout
+    t: the stack traces at the time of a timeout
     x: the process has ended
     g: the environment does not exist or was removed during the run (sent instead of x)
 
