@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _Handler:
-    """A handler for both signals. It works even while the event loop is blocked.
+    """A handler for SIGINT and SIGTERM. It works even while the event loop is blocked.
 
     If `cancels` is true, the event loop cancels its task on the first signal. Otherwise, that signal raises
     KeyboardInterrupt.

@@ -24,10 +24,11 @@ _PAGE = b"<!doctype html>"
 def run(
     folder: Path, *, out: Path | None, gold: Path | None, evidence: EvidenceScope, max_mb: float, as_json: bool
 ) -> None:
-    """Write a report on a run and print its path.
+    """Write a report on a run, and print the path of the report.
 
     Raises:
-        UsageError: the folder contains no run, the gold labels cannot be read, or the target is not a report.
+        UsageError: the folder contains no run, the gold labels cannot be read, or `out` is a file that is
+            not a report.
         StorageError: the file cannot be written.
     """
     notes, target = Console(stderr=True), out or folder / "report.html"

@@ -191,7 +191,7 @@ def judge(
     ] = False,
     like: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Run of the same variant on which to base the estimate of --dry-run."),
+        typer.Option(metavar="RUN", help="Base the --dry-run estimate on this run, which must use the same variant."),
     ] = None,
     *,
     options: PoolOptions,

@@ -272,8 +272,8 @@ def _find_ahead(sample: ReviewSample, reviews: Sequence[Review]) -> frozenset[st
 
     If any pair in the sample was reviewed in a queue, only a prefix of the sample's random order is used. The prefix
     includes the last pair that was reviewed in a sample session, and continues until the next pair without a review.
-    Ending the prefix at the last pair from a sample session would favour pairs outside queues, because this pair is
-    never from a queue.
+    If the prefix ended at the last pair that was reviewed in a sample session, its last pair would never come from a
+    queue. This would bias the estimates towards pairs outside queues.
     """
     order, reviewed_ids = sample.shuffle_ids(), {review.id for review in reviews}
     if not {review.id for review in reviews if review.source == "queue"}.intersection(order):

@@ -1,4 +1,4 @@
-"""Builds the report of `agent score` from run folders and files of labels."""
+"""Builds the report that `agent score` prints, from run folders and label files."""
 
 from __future__ import annotations
 

@@ -347,7 +347,7 @@ class Tally:
 
 
 def _describe_run(test: TestReport, history: History | None) -> str:
-    """Describe how a program ran as a test, or why it did not run."""
+    """Describe the outcome of a test program, or why the program did not run."""
     if history is None or not history.tests:
         return "unknown"
     if not test.executed:

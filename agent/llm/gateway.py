@@ -363,7 +363,10 @@ def _as_cached(reply: Reply) -> Reply:
 
 
 def _without_usage(error: AgentError) -> AgentError:
-    """Return a copy of an error without usage, because a follower does not pay for the failed call."""
+    """Return a copy of an error with its usage removed.
+
+    A caller that waited for another caller's identical request does not pay for the failed call.
+    """
     follower_error = copy.copy(error)
     if isinstance(follower_error, ModelError):
         follower_error.usage = None

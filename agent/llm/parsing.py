@@ -38,7 +38,7 @@ _MARKDOWN.core.ruler.enableOnly(["normalize", "block"])
 
 
 class UnreadableReply(ValueError):
-    """Raised for a reply that violates its format. The message tells the model what to correct."""
+    """Raised for a reply that is not in the required format. The message tells the model what to correct."""
 
 
 def _clean_text(value: Any) -> Any:

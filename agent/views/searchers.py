@@ -181,7 +181,7 @@ def describe_scores(scores: RetrievalScores) -> Iterator[str]:
     for searcher in scores.searchers:
         if searcher.without_ranking:
             queries = plural(searcher.without_ranking, "query", "queries")
-            yield f"For {queries}, {searcher.searcher} retrieved nothing and scores 0 in every metric."
+            yield f"For {queries}, {searcher.searcher} retrieved nothing and scores 0 on every metric."
 
 
 def describe_comparison(comparisons: Comparisons) -> str:

@@ -15,7 +15,7 @@ _ROLES = {
     "generate_test": "You write a test program",
     "simulate": "You predict what a test program does",
     "arbitrate": "You are the final arbiter",
-    "judge": "You cannot run the code: reason it through",
+    "judge": "You cannot run the code",
     "repair": "You make a test program runnable",
     "specify_query": "You say what a search query for code may mean",
     "scaffold": "You write what a code snippet needs around it",

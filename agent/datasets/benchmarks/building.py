@@ -45,7 +45,7 @@ class BenchmarkRow:
     prefix: str = ""
 
     def build_error(self, cause: str) -> InputError:
-        """Build an error with the location."""
+        """Build an error whose message names the file and the line of the problem."""
         return InputError(f"{self.prefix}{cause}", path=display_name(self.path), line=self.line)
 
     def get_value(self, *names: str) -> Any:

@@ -1,6 +1,7 @@
 """Parse Python source that may be hostile, with limits on size and depth and clear errors.
 
-Syntax trees are walked without recursion, because hostile code is nested as deeply as the parser allows.
+Syntax trees are walked without recursion, because hostile code can be nested as deeply as the parser
+allows.
 """
 
 from __future__ import annotations
