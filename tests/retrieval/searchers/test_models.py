@@ -80,7 +80,7 @@ def test_unixcoder_inputs_have_mode_and_separators_and_at_most_512_tokens(tmp_pa
 def test_a_tokenizer_of_another_family_raises_usage_error(tmp_path: Path) -> None:
     folder = save_roberta(tmp_path / "unixcoder-base")
     (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text().replace("encoder-only", "other"))
-    with pytest.raises(UsageError, match=r"<encoder-only>.*UniXcoder"):
+    with pytest.raises(UsageError, match=r"UniXcoder.*<encoder-only>"):
         embed(folder, TEXTS)
 
 
