@@ -60,10 +60,10 @@ def run(
 
 
 def _print_mistakes(console: Console, run: str, mistakes: Sequence[Mistake]) -> None:
-    for gold, kind in ((0, "false matches"), (1, "missed matches")):
+    for gold, kind in ((0, "false match"), (1, "missed match")):
         listed = [mistake for mistake in mistakes if mistake.gold == gold]
         console.print()
-        print_text(console, f"{run}: {len(listed)} {kind}", style="bold")
+        print_text(console, f"{run}: {plural(len(listed), kind, f'{kind}es')}", style="bold")
         for mistake in listed:
             print_text(console, f"{mistake.id}: {one_line(mistake.query)}")
             print_text(console, f"  {mistake.decided_by} · {mistake.test} · {mistake.reason}")

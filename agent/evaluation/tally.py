@@ -369,11 +369,13 @@ def assign_groups(annotation: Annotation) -> dict[str, str]:
     outcome = "no test"
     if test is not None:
         outcome = test.outcome if test.cause is None else f"{test.outcome}: {test.cause.value}"
-    decider = annotation.decided_by or "nobody" if annotation.error is None else f"error: {annotation.error.type}"
-    groups = {"decided_by": decider, "evidence": decider, "tests": outcome, "stand_ins": "no test"}
-    if annotation.error is None:
-        is_read = test is None and verdict in (Verdict.MATCH, Verdict.NON_MATCH)
-        groups["evidence"] = f"{decider}: {verdict.value if verdict and is_read else outcome}"
+    if annotation.error is not None:
+        decider = evidence = f"error: {annotation.error.type}"
+    else:
+        decider = annotation.decided_by or "nobody"
+        is_clear = verdict in (Verdict.MATCH, Verdict.NON_MATCH)
+        evidence = f"{decider}: {verdict.value if verdict and is_clear and test is None else outcome}"
+    groups = {"decided_by": decider, "evidence": evidence, "tests": outcome, "stand_ins": "no test"}
     if test is not None:
         groups["stand_ins"] = "stand-ins" if annotation.stand_ins else "no stand-ins"
         if annotation.label is not None and test.says is not None:

@@ -140,17 +140,8 @@ async def test_the_prompt_has_no_token_of_the_body(scaffold: str) -> None:
     signature = LANGUAGE.signature(LANGUAGE.inspect(RANKING.code)) or ""
     assert annotation.error is None
     assert find_leaks(join_prompts(model), RANKING.code, [RANKING.query, signature, *UNAVOIDABLE]) == set()
-    for word in (
-        "zebra",
-        "giraffes",
-        "4711",
-        "HIDDEN",
-        "nothing-at-all",
-        "elephant",
-        "collections",
-        "sorted",
-        "reverse",
-    ):
+    words = ("zebra", "giraffes", "4711", "HIDDEN", "nothing-at-all", "elephant", "collections", "sorted", "reverse")
+    for word in words:
         assert word not in join_prompts(model).replace('an "does not raise"', "")
     assert "def ranking(self, limit=10):" in join_prompts(model)
     assert "def __init__(self, scores" in join_prompts(model)
