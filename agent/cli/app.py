@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli import requests, retrieval, runs
+from agent.cli import corpus, requests, retrieval, runs
 from agent.cli.declaring import SettingsCommand, add_options
 from agent.cli.options import (
     AnnotateOptions,
@@ -368,6 +368,7 @@ def schema(
     run(of, as_json=as_json)
 
 
+app.add_typer(corpus.app, name="corpus")
 app.add_typer(retrieval.app, name="retrieval")
 app.add_typer(requests.app, name="requests")
 app.add_typer(runs.app, name="runs")

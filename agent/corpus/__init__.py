@@ -1,0 +1,1 @@
+"""Builds candidate pairs from raw material: filters queries, extracts codes, and proposes pairs to annotate."""

@@ -1,0 +1,56 @@
+"""Writes the results of `agent corpus`: a file of kept items, and a file that lists the removed items with reasons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from agent.datasets.encoding import dumps
+from agent.store.files import remove_drafts, replacing
+
+
+def get_removed_path(out: Path) -> Path:
+    """Return the path of the list of removed items: `codes.removed.jsonl` for `codes.jsonl`."""
+    return out.with_name(f"{out.name.removesuffix('.jsonl')}.removed.jsonl")
+
+
+class CorpusWriter:
+    """Writes items as JSON lines. `kept` counts the kept items, and `removed` counts the removed items by reason."""
+
+    def __init__(self, kept: IO[bytes], removed: IO[bytes]) -> None:
+        self._kept_file, self._removed_file = kept, removed
+        self.kept = 0
+        self.removed: Counter[str] = Counter()
+
+    def keep(self, item: Mapping[str, Any]) -> None:
+        """Write a kept item."""
+        self._kept_file.write(dumps(item) + b"\n")
+        self.kept += 1
+
+    def remove(self, reason: str, item: Mapping[str, Any]) -> None:
+        """Write a removed item. Its `removed_by` field contains the reason."""
+        self._removed_file.write(dumps({"removed_by": reason, **item}) + b"\n")
+        self.removed[reason] += 1
+
+
+@contextmanager
+def open_output(out: Path) -> Iterator[CorpusWriter]:
+    """Open the two files for writing. Both replace earlier versions only if the block succeeds.
+
+    The folder must exist. Removes the drafts of killed writers.
+
+    Raises:
+        StorageError: a file cannot be written. The earlier versions are kept.
+    """
+    removed = get_removed_path(out)
+    remove_drafts(out.parent, (out.name, removed.name))
+    with (
+        replacing(removed) as removed_draft,
+        replacing(out) as draft,
+        draft.open("wb") as kept_file,
+        removed_draft.open("wb") as removed_file,
+    ):
+        yield CorpusWriter(kept_file, removed_file)
