@@ -1,0 +1,126 @@
+"""Finds the functions and methods of Python source and extracts each as a program of its own."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from agent.languages.python.source import (
+    Function,
+    Unparsable,
+    find_lines_in_strings,
+    get_start_line,
+    is_same_tree,
+    normalise,
+    parse,
+)
+
+MAX_SOURCE = 1_000_000
+"""Default maximum length of source to search, in characters."""
+
+_BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")
+# Strings and comments. Strings may span lines.
+_QUOTED = "|".join(rf"{quote}(?:[^{quote[0]}\\]+|\\.|{quote[0]}(?!{quote[1:]}))*+{quote}" for quote in ('"""', "'''"))
+_SKIPPED = rf"""{_QUOTED}|"(?:[^"\\\n]+|\\.)*+"|'(?:[^'\\\n]+|\\.)*+'|#[^\n]*"""
+
+
+@dataclass(frozen=True)
+class FoundFunction:
+    """A function or method.
+
+    `class_name` is dotted for nested classes, and None outside classes. `docstring` is cleaned by `inspect.cleandoc`.
+    Lines are 1-based and inclusive, and include decorators and a comment after the last statement.
+
+    `code` is None if the function cannot be moved to column 0 without changing its syntax tree. This is only known to
+    happen in unusual mixtures of tabs and spaces.
+    """
+
+    name: str
+    class_name: str | None
+    docstring: str | None
+    code: str | None
+    start_line: int
+    end_line: int
+
+
+def find_functions(source: str, limit: int = MAX_SOURCE) -> list[FoundFunction]:
+    """Find the functions and methods of modules and classes, in order, including those inside `if`, `try` and the like.
+
+    Functions and classes inside functions belong to the code of the outer function. The code of a function has no block
+    indentation, except in strings that span lines. Its syntax tree is verified to equal that of the function.
+
+    Raises:
+        TooLarge: the source exceeds `limit` characters or is too deeply nested.
+        Unparsable: the source is not valid Python.
+    """
+    text = normalise(source)
+    lines = text.split("\n")
+    return [_extract(node, class_name, lines) for node, class_name in _iterate_functions(parse(text, limit))]
+
+
+def describe_function(code: str) -> FoundFunction | None:
+    """Return the function if code consists of exactly one function, without statements or comments before or after it.
+
+    Returns None for other code and for code that does not parse.
+    """
+    text = normalise(code).strip()
+    try:
+        tree = parse(text, MAX_SOURCE)
+    except Unparsable:
+        return None
+    lines = text.split("\n")
+    match tree.body:
+        case [ast.FunctionDef() | ast.AsyncFunctionDef() as node]:
+            function = _extract(node, None, lines)
+            return function if (function.start_line, function.end_line) == (1, len(lines)) else None
+    return None
+
+
+def _iterate_functions(tree: ast.Module) -> Iterator[tuple[Function, str | None]]:
+    pending: list[tuple[ast.AST, str | None]] = [(tree, None)]
+    while pending:
+        node, class_name = pending.pop()
+        if isinstance(node, Function):
+            yield node, class_name
+            continue
+        if isinstance(node, ast.ClassDef):
+            class_name = f"{class_name}.{node.name}" if class_name else node.name
+        children = [child for block in _BLOCKS for child in getattr(node, block, ())]
+        pending.extend((child, class_name) for child in reversed(children))
+
+
+def _extract(node: Function, class_name: str | None, lines: list[str]) -> FoundFunction:
+    start, end = get_start_line(node), node.end_lineno or node.lineno
+    while node.decorator_list and not lines[start - 1].lstrip().startswith("@"):
+        start -= 1  # The `@` is above the first decorator's expression if that expression is in parentheses.
+    text = "\n".join(lines[start - 1 : end]).rstrip(" \t\f\\")
+    code = text.lstrip()
+    indentation = text[: len(text) - len(code)].rpartition("\f")[2]  # A form feed resets the column to 0.
+    candidates = _remove_indentation(node, code, start, len(indentation)) if indentation else [code]
+    same = next((candidate for candidate in candidates if _is_code_of(node, candidate)), None)
+    return FoundFunction(node.name, class_name, ast.get_docstring(node), same, start, end)
+
+
+def _remove_indentation(node: Function, code: str, start: int, width: int) -> Iterator[str]:
+    fast, careful = _compile_patterns(width)
+    yield fast.sub(r"\1\2", code)
+    # Python 3.12 allows f-strings in f-strings, which only the tree knows. It does not know where adjacent strings end.
+    kept = {start, *find_lines_in_strings([node])}
+    lines = enumerate(code.split("\n"), start)
+    yield "\n".join(line if row in kept else careful.sub(r"\1", line) for row, line in lines)
+
+
+@lru_cache(maxsize=100)
+def _compile_patterns(width: int) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    indentation = rf"((?:[ \t\f]*\f)?)[ \t]{{1,{width}}}"
+    return re.compile(rf"({_SKIPPED})|(?<=\n){indentation}", re.DOTALL), re.compile(rf"\A{indentation}")
+
+
+def _is_code_of(node: Function, code: str) -> bool:
+    try:
+        return is_same_tree(parse(code, len(code)).body, [node])
+    except Unparsable:
+        return False

@@ -1,0 +1,221 @@
+"""Functions are extracted at column 0, and their syntax trees stay the same."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from agent.languages.base import MalformedProgram
+from agent.languages.python.functions import describe_function, find_functions
+from agent.languages.python.insertion import place_snippet
+from agent.languages.python.source import TooLarge, Unparsable
+from tests.languages.python.snippets import snippets
+
+
+class Outermost(ast.NodeVisitor):
+    """Collects the dumped trees of functions that are in no other function."""
+
+    def __init__(self, source: str) -> None:
+        self.dumps: list[str] = []
+        self.visit(ast.parse(source))
+
+    def visit_FunctionDef(self, node: ast.AST) -> None:
+        self.dumps.append(ast.dump(node))
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Lambda(self, node: ast.AST) -> None:
+        pass
+
+
+def dump_codes(source: str) -> list[str]:
+    trees = [ast.parse(function.code or "").body for function in find_functions(source)]
+    assert all(len(tree) == 1 for tree in trees)
+    return [ast.dump(tree[0]) for tree in trees]
+
+
+def extract(source: str) -> str | None:
+    (function,) = find_functions(source)
+    return function.code
+
+
+@given(
+    code=snippets(),
+    header=st.sampled_from(["class A:", "if a:", "while a:", "try:\n    pass\nexcept E:"]),
+    indentation=st.sampled_from(["    ", " ", "\t", "\t\t", "         "]),
+)
+def test_functions_in_any_block_have_the_trees_of_the_same_functions_at_column_0(
+    code: str, header: str, indentation: str
+) -> None:
+    try:
+        source = place_snippet(f"{header}\n{indentation}# <candidate>\n", code).source
+    except MalformedProgram:
+        assume(False)
+    assert dump_codes(source) == Outermost(code).dumps
+
+
+LIBRARY = Path(asyncio.__file__).parent.parent
+FILES = [*LIBRARY.glob("asyncio/*.py"), *LIBRARY.glob("email/*.py"), LIBRARY / "typing.py", LIBRARY / "turtle.py"]
+
+
+def test_every_function_of_real_modules_keeps_its_tree() -> None:
+    count = 0
+    for path in FILES:
+        source = path.read_text("utf-8")
+        found, expected = dump_codes(source), Outermost(source).dumps
+        assert sorted(found) == sorted(expected), path
+        count += len(found)
+    assert count > 1500
+
+
+def test_functions_of_modules_classes_and_blocks_are_found_in_order_but_no_functions_in_functions() -> None:
+    source = dedent('''\
+        def first():
+            """
+            Say it.
+
+              Twice.
+            """
+            def inner(): pass
+            class Local:
+                def method(self): pass
+        try:
+            with a:
+                async def second(): pass
+        except E:
+            for x in y:
+                def third(): pass
+            else:
+                def fourth(): pass
+        else:
+            class A:
+                f = lambda: 0
+                class B:
+                    if x: pass
+                    elif y:
+                        @decorate
+                        # a comment
+
+                        @also(
+                            1)
+                        def fifth(self):
+                            return 1  # the last line
+                def sixth(self): pass; self.x = 1
+        finally:
+            match x:
+                case 1:
+                    def seventh(): pass
+        ''')
+    found = find_functions(source)
+    assert [(f.name, f.class_name, f.docstring, f.start_line, f.end_line) for f in found] == [
+        ("first", None, "Say it.\n\n  Twice.", 1, 9),
+        ("second", None, None, 12, 12),
+        ("third", None, None, 15, 15),
+        ("fourth", None, None, 17, 17),
+        ("fifth", "A.B", None, 24, 30),
+        ("sixth", "A", None, 31, 31),
+        ("seventh", None, None, 35, 35),
+    ]
+    assert found[4].code == (
+        "@decorate\n# a comment\n\n@also(\n    1)\ndef fifth(self):\n    return 1  # the last line"
+    )
+    assert found[5].code == "def sixth(self): pass; self.x = 1"
+
+
+IN_CLASS = "class A:\n    "
+CASES = {
+    "docstring": (
+        IN_CLASS + 'def f():\n        """A\n        b\n    c\n"""',
+        'def f():\n    """A\n        b\n    c\n"""',
+    ),
+    "continued string": (IN_CLASS + "def f(): return '\\\n    a'", "def f(): return '\\\n    a'"),
+    "adjacent strings": (
+        IN_CLASS + "def f(): return ('a'\n      '''\n    b'''\n      'c')",
+        "def f(): return ('a'\n  '''\n    b'''\n  'c')",
+    ),
+    "f-string": (
+        IN_CLASS + 'def f(): return f"""{a}\n    {[a,\n    1]}"""',
+        'def f(): return f"""{a}\n    {[a,\n    1]}"""',
+    ),
+    "quotes in comments": (
+        IN_CLASS + "def f(): # it's '''\n        x = '#'\n        y",
+        "def f(): # it's '''\n    x = '#'\n    y",
+    ),
+    "raw string": (IN_CLASS + "def f(): return r'\\'', [\n        1]", "def f(): return r'\\'', [\n    1]"),
+    "little indentation": (
+        IN_CLASS + "def f():\n# a\n  # b\n        return [\n 1,\n\n      2]",
+        "def f():\n# a\n# b\n    return [\n1,\n\n  2]",
+    ),
+    "tabs": ("class A:\n\tdef f():\n\t\treturn '''\n\ta'''", "def f():\n\treturn '''\n\ta'''"),
+    "tab and spaces": ("class A:\n        def f():\n        \treturn 1", "def f():\n\treturn 1"),
+    "form feed": ("class A:\n\f    def f():\n\f        x\n        y", "def f():\n\f    x\n    y"),
+    "continued lines": (IN_CLASS + "def f(): return 1 + \\\n    2 \\\n\n", "def f(): return 1 + \\\n2"),
+    "continued start": ("class A:\n    \\\ndef f():\n        x", "def f():\n        x"),
+    "decorator in parentheses": (IN_CLASS + "@(\n    # @ no\n    a)\n    def f(): x", "@(\n# @ no\na)\ndef f(): x"),
+    "non-ASCII text": (IN_CLASS + "def f(): return 'üü'; # ü\n    x = 1", "def f(): return 'üü'; # ü"),
+    "byte order mark and CRLF": (
+        "\ufeffclass A:\r\n    def f():\r\n        '''a\r\n    b'''",
+        "def f():\n    '''a\n    b'''",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "code"), CASES.values(), ids=CASES)
+def test_indentation_is_removed_outside_strings(source: str, code: str) -> None:
+    assert extract(source) == code
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="needs the f-strings of Python 3.12")
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ('def f(): return f"""{ """\n    a""" }\n    b"""', 'def f(): return f"""{ """\n    a""" }\n    b"""'),
+        ('def f(): return f"{ 1\n     = }"', 'def f(): return f"{ 1\n     = }"'),
+    ],
+)
+def test_nested_f_strings_keep_their_text(source: str, code: str) -> None:
+    assert extract(IN_CLASS + source) == code
+
+
+def test_a_function_whose_tree_would_change_has_no_code() -> None:
+    # Both lines of the body are in columns 16 (tabs are 8 wide) and 3 (tabs are 1 wide), as Python requires.
+    source = "class A:\n\tdef f():\n \t\tx\n\t \ty\n"
+    assert len(Outermost(source).dumps) == 1
+    assert extract(source) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "limit", "error"),
+    [
+        ("x = 1\n" * 10, 59, TooLarge),
+        ("(" * 500, 1000, Unparsable),
+        ("def f(:", 100, Unparsable),
+        ("\0", 9, Unparsable),
+    ],
+)
+def test_source_that_cannot_be_searched_raises(source: str, limit: int, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        find_functions(source, limit)
+
+
+@pytest.mark.parametrize("code", ["def f():\n    '''Do.'''\n    return 1  # last\n", "\n@a\nasync def f(): 'Do.'\n\n"])
+def test_one_function_is_described(code: str) -> None:
+    function = describe_function(code)
+    assert function is not None
+    assert (function.name, function.class_name, function.docstring) == ("f", None, "Do.")
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["", "x", "import a\ndef f(): x", "def f(): x\ndef g(): x", "class A:\n    def f(): x", "# a\ndef f(): x",
+     "def f(): x\n# a", "def f(", "    def f(): x\nx"],
+)  # fmt: skip
+def test_other_code_is_not_one_function(code: str) -> None:
+    assert describe_function(code) is None
