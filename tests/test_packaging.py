@@ -73,3 +73,7 @@ def test_the_wheel_contains_the_pages_with_scripts_and_charting_library(installe
 def test_the_wheel_contains_the_import_map(installed: Path) -> None:
     code = "from agent.sandbox.dependencies.imports import find_requirement; print(find_requirement('yaml'))"
     assert run(installed, "-c", code).strip() == "pyyaml"
+
+
+def test_the_wheel_contains_the_rules_for_queries(installed: Path) -> None:
+    assert int(run(installed, "-c", "from agent.corpus.rules import load_rules; print(len(load_rules('cosqa')))")) > 100

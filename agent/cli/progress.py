@@ -169,7 +169,7 @@ class Display:
 
 
 class Steps:
-    """Shows the progress of consecutive steps whose lengths are known. `clock` returns seconds.
+    """Shows the progress of consecutive steps. `clock` returns seconds.
 
     `prefix` precedes the name of each step and may change at any time.
     """
@@ -184,10 +184,10 @@ class Steps:
     def __exit__(self, *exc_info: object) -> None:
         self._gauge.stop()
 
-    def __call__(self, name: str, done: int, total: int) -> None:
-        """Update the progress of a step."""
+    def __call__(self, name: str, done: int, total: int | None) -> None:
+        """Update the progress of a step. `total` is None if the length is unknown."""
         step = one_line(f"{self.prefix}{name}")
         if step != self._step:
             self._step = step
             self._gauge.start(total)
-        self._gauge.update(done, step, f"{step}: {done:,} of {total:,}")
+        self._gauge.update(done, step, f"{step}: {done:,}" if total is None else f"{step}: {done:,} of {total:,}")

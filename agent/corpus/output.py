@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from agent.datasets.encoding import dumps
+from agent.errors import InputError
 from agent.store.files import remove_drafts, replacing
 
 
@@ -18,7 +19,10 @@ def get_removed_path(out: Path) -> Path:
 
 
 class CorpusWriter:
-    """Writes items as JSON lines. `kept` counts the kept items, and `removed` counts the removed items by reason."""
+    """Writes items as JSON lines. `kept` counts the kept items, and `removed` counts the removed items by reason.
+
+    An item that is nested too deeply raises an `InputError`.
+    """
 
     def __init__(self, kept: IO[bytes], removed: IO[bytes]) -> None:
         self._kept_file, self._removed_file = kept, removed
@@ -27,13 +31,20 @@ class CorpusWriter:
 
     def keep(self, item: Mapping[str, Any]) -> None:
         """Write a kept item."""
-        self._kept_file.write(dumps(item) + b"\n")
+        self._kept_file.write(_encode(item))
         self.kept += 1
 
     def remove(self, reason: str, item: Mapping[str, Any]) -> None:
         """Write a removed item. Its `removed_by` field contains the reason."""
-        self._removed_file.write(dumps({"removed_by": reason, **item}) + b"\n")
+        self._removed_file.write(_encode({"removed_by": reason, **item}))
         self.removed[reason] += 1
+
+
+def _encode(item: Mapping[str, Any]) -> bytes:
+    try:
+        return dumps(item) + b"\n"
+    except ValueError as error:
+        raise InputError(f"item {item.get('id')!r:.80} is {error}. Remove it from the input") from error
 
 
 @contextmanager

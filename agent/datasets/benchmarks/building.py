@@ -98,10 +98,7 @@ def read_rows(path: Path) -> Iterator[BenchmarkRow]:
         ExtraMissing: the libraries for the file's format are not installed.
     """
     if path == STDIN:
-        raise InputError(
-            "a benchmark is read several times, so it cannot be read from standard input. Pass a file",
-            path=display_name(path),
-        )
+        raise InputError("cannot be read by this command. Pass a file", path=display_name(path))
     for record in read_records(path, regular=not path.is_dir()):
         if isinstance(record, BadLine):
             raise InputError(record.prefix + record.cause, path=display_name(path), line=record.line)
