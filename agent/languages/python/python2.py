@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 NAMES: Mapping[str, str] = {
     "apply": "def apply(f, args=(), kwargs={}): return f(*args, **kwargs)",
@@ -52,6 +52,22 @@ _BY_MESSAGE = (
     ("parameters cannot be parenthesized", "tuple parameter"),
     ("inconsistent use of tabs and spaces", "tabs mixed with spaces"),
 )
+_PORTS: Mapping[str, Callable[[str, str, str], str]] = {
+    "print statement": lambda before, at, after: f"{before}{at[:5]}({at[5:]}){after}",
+    "exec statement": lambda before, at, after: f"{before}{at[:4]}({at[4:]}){after}",
+    "except X, e": lambda before, at, after: f"{before}({at}){after}",
+    "octal literal such as 0777": lambda before, at, after: before + (at + after).lstrip("0"),
+    "tuple parameter": lambda before, at, after: before + at[1:-1] + after,
+    "tabs mixed with spaces": lambda before, at, after: (before + at + after).expandtabs(),
+    "raise X, value": lambda before, _, after: f"{before};{after}",
+    "backticks": lambda before, _, after: f"{before}({after.replace('`', ')', 1)}",
+    "<> operator": lambda before, _, after: f"{before}!={after}",
+    "long literal such as 10L": lambda before, at, after: before + re.sub("[lL]", "", at + after, count=1),
+    "ur'' literal": lambda before, at, after: before[:-2] + before[-1] + at + after,
+}
+"""Functions that replace one construct, keyed by its name, given the text before, at and after the error."""
+
+_RAISE = re.compile(r"(^|[;:])\s*raise\b[^;]*$")
 _LONG = re.compile(r"[0-9a-fA-F]*[lL]\b")
 
 
@@ -65,10 +81,27 @@ def name_syntax(error: SyntaxError) -> str | None:
         return None
     before, after = error.text[: error.offset - 1], error.text[error.offset - 1 :]
     signs = {
-        "raise X, value": after.startswith(",") and before.lstrip().startswith("raise"),
+        "raise X, value": after.startswith(",") and _RAISE.search(before) is not None,
         "backticks": after.startswith("`") and not after.startswith("```"),
         "<> operator": after.startswith("<>"),
         "long literal such as 10L": "literal" in message and _LONG.match(after) is not None,
         "ur'' literal": before[-2:].lower() == "ur" and after[:1] in ("'", '"'),
     }
     return next((name for name, present in signs.items() if present), None)
+
+
+def port_syntax(code: str, error: SyntaxError) -> str | None:
+    """Replace the Python 2 construct that caused an error. Returns None if there is no such construct.
+
+    The result has the syntax of Python 3, but not always the meaning of the original.
+    """
+    name = name_syntax(error)
+    if name is None:
+        return None
+    start = _find_position(code, error.lineno, error.offset)
+    end = max(start, _find_position(code, error.end_lineno, error.end_offset))
+    return _PORTS[name](code[:start], code[start:end], code[end:])
+
+
+def _find_position(code: str, line: int | None, column: int | None) -> int:
+    return sum(len(text) + 1 for text in code.split("\n")[: (line or 1) - 1]) + (column or 1) - 1
