@@ -16,6 +16,7 @@ from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.code_views import apply_code_view
 from agent.retrieval.folder import (
     EMBEDDINGS,
+    JUDGEMENTS,
     RETRIEVAL_FOLDER,
     BenchmarkSource,
     RankingRecord,
@@ -72,7 +73,7 @@ def run(
             }
         )
     else:
-        _print(out, records)
+        _print(out, records, has_labels=bool(benchmark.grades) or (out / JUDGEMENTS).exists())
     print_notes(folder)
 
 
@@ -107,11 +108,12 @@ def _search(
         explain_stop(notes, error, f"Complete rankings in {folder.path}: {', '.join(done)}." if done else "")
 
 
-def _print(out: Path, records: Mapping[str, RankingRecord]) -> None:
+def _print(out: Path, records: Mapping[str, RankingRecord], *, has_labels: bool) -> None:
     console = Console()
     table = make_table("searcher", "retrieved", "indexing", "searching", "peak memory")
     for name, record in records.items():
         seconds = (f"{record.seconds.get(step, 0):,.1f} s" for step in ("index", "search"))
         add_row(table, name, f"{record.found:,}", *seconds, f"{record.peak_memory_mb or 0:,.0f} MB")
     console.print(table)
-    print_text(console, f"rankings: {out / 'rankings'}\nNext: agent retrieval score {out}")
+    step = "score" if has_labels else "judge"
+    print_text(console, f"rankings: {out / 'rankings'}\nNext: agent retrieval {step} {out}")

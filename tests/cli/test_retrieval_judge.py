@@ -196,3 +196,59 @@ def test_aroma_judges_by_similarity(agent: Commands, folder: Path) -> None:
     compared = agent("retrieval", "compare", folder, "--json")
     assert compared.code == 0
     assert compared.json["queries"] == 2
+
+
+class TestWithoutLabels:
+    """A benchmark that consists of queries and codes only."""
+
+    JUDGE = ("retrieval", "judge", "r", "--depth", "2", "--model", "heuristic", "--variant", "single_llm")
+
+    @pytest.fixture
+    def searched(self, agent: Commands) -> Commands:
+        (agent.folder / "small").mkdir()
+        agent.write("small/corpus.jsonl", [{"_id": code, "text": text} for code, text in CODES.items()])
+        agent.write("small/queries.jsonl", [{"_id": "q1", "text": "add"}, {"_id": "q2", "text": "multiply"}])
+        result = agent("retrieval", "run", "small", "--searcher", "bm25", "--searcher", "tfidf", "-o", "r")
+        assert (result.code, result.out.endswith("agent retrieval judge r\n")) == (0, True), result.err
+        assert "agent retrieval judge" in result.err
+        return agent
+
+    def test_scores_require_judgements(self, searched: Commands) -> None:
+        for options in ((), ("--queries", "all"), ("--judge", "benchmark"), ("--judge", "aroma")):
+            result = searched("retrieval", "score", "r", *options)
+            assert (result.code, "agent retrieval judge r\n" in result.err) == (2, True), result.err
+        result = searched("retrieval", "compare", "r")
+        assert (result.code, "agent retrieval judge r\n" in result.err) == (2, True), result.err
+        assert list(searched.folder.glob("r/scores*")) == []
+
+    def test_the_annotator_provides_all_judgements(self, searched: Commands) -> None:
+        result = searched(*self.JUDGE)
+        assert result.code == 0, result.err
+        assert re.search(r"^Judged@10 +– +\d\.\d{3} +–$", result.out, re.MULTILINE)
+        document = searched(*self.JUDGE, "--json").json
+        assert (document["queries"]["before"], document["queries"]["after"] > 0) == (0, True)
+        means = [mean for metrics in document["searchers"].values() for mean in metrics.values()]
+        assert (len(document["searchers"]), {mean["before"] for mean in means}) == (2, {None})
+        scored = searched("retrieval", "score", "r", "--json")
+        assert {row["searcher"]: row["values"]["RR"]["mean"] for row in scored.json["searchers"]} == {
+            name: metrics["RR"]["after"] for name, metrics in document["searchers"].items()
+        }
+        assert searched("retrieval", "compare", "r").code == 0
+        alone = searched("retrieval", "score", "r", "--judge", "benchmark")
+        assert (alone.code, "--judge benchmark" in alone.err) == (2, True)
+        again = searched("retrieval", "run", "small", "--searcher", "bm25", "-o", "r")
+        assert again.out.endswith("agent retrieval score r\n")
+
+    def test_the_report_works_before_and_after_judging(self, searched: Commands) -> None:
+        for _ in range(2):
+            assert searched("report", "r").code == 0
+            assert "bm25" in (searched.folder / "r/report.html").read_text()
+            searched(*self.JUDGE)
+            assert searched("retrieval", "score", "r").code == 0
+
+    def test_candidates_are_judged(self, agent: Commands) -> None:
+        rows = [{"id": code, "query": "add", "code": text, "meta": {}} for code, text in CODES.items()]
+        pairs = agent.write("pairs.jsonl", rows)
+        assert agent("retrieval", "run", pairs, "--searcher", "bm25", "-o", "r").code == 0
+        document = agent(*self.JUDGE, "--json").json
+        assert document["pool"] == document["relevant"] + document["irrelevant"] > 0

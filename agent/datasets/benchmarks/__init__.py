@@ -19,7 +19,7 @@ class BenchmarkFormat:
 
     `fields` contains the fields that every row must have, which identify the format. It is empty for folders. `others`
     contains optional fields. `codes` describes the files to pass with `--codes`. It is empty if the benchmark includes
-    its codes.
+    its codes. `may_lack_grades` says whether a benchmark without any grades is valid.
     """
 
     name: str
@@ -27,6 +27,7 @@ class BenchmarkFormat:
     fields: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     codes: str = ""
+    may_lack_grades: bool = False
 
 
 _COSQA = "CoSQA's search task (cosqa-retrieval-dev-500.json)"
@@ -35,7 +36,9 @@ _PLUS = BenchmarkFormat(
     "CoSQA+ (a folder with query.json, codebase.json and pairs.json, or with the file names of a release)",
     cosqa.read_cosqa_plus,
 )
-_BEIR = BenchmarkFormat("a folder in BEIR, MTEB or CoIR format (corpus, queries and qrels)", beir.read_beir)
+_BEIR = BenchmarkFormat(
+    "a folder in BEIR, MTEB or CoIR format (corpus, queries and optional qrels)", beir.read_beir, may_lack_grades=True
+)
 _TABLES = (
     BenchmarkFormat(_COSQA, cosqa.read_search_task, ("doc", "retrieval_idx"), ("idx", "label"), _COSQA_CODES),
     BenchmarkFormat(_COSQA, cosqa.read_search_task, ("query-idx", "query", "code-idx"), ("label",), _COSQA_CODES),
@@ -59,7 +62,11 @@ _TABLES = (
     ),
     BenchmarkFormat("StaQC (Parquet files)", pairs.read_staqc, ("question_id", "question", "snippet")),
     BenchmarkFormat(
-        "labelled pairs (rows with query, code and label)", pairs.read_labelled, ("query", "code", "label")
+        "pairs (rows with query, code and an optional label)",
+        pairs.read_labelled,
+        ("query", "code"),
+        ("label",),
+        may_lack_grades=True,
     ),
 )
 
@@ -94,7 +101,7 @@ def read_benchmark(path: Path, request: BenchmarkRequest) -> Benchmark:
         repr(name) for name in columns if name not in {*benchmark_format.fields, *benchmark_format.others}
     )
     builder.notes.insert(0, f"read as {benchmark_format.name}" + (f"; ignored columns: {ignored}" if ignored else ""))
-    return builder.build()
+    return builder.build(may_lack_grades=benchmark_format.may_lack_grades)
 
 
 def _read_columns(path: Path) -> list[str]:

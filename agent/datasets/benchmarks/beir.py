@@ -13,6 +13,8 @@ CoIR (github.com/CoIR-team/coir, coir/data_loader.py) consists of two datasets. 
 `data/corpus-*.parquet` and `data/queries-*.parquet`, and `NAME-qrels` contains `data/SPLIT-*.parquet`. Both datasets
 must be in the same folder. The fields of codes and queries are `_id`, `title` and `text`. The fields of judgements are
 `query_id`, `corpus_id` and `score`. Hyphens are accepted instead of underscores in `query_id` and `corpus_id`.
+
+If a folder in any of these formats has no qrels at all, every query and every document is read.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ def read_beir(builder: BenchmarkBuilder) -> None:
     A score of 1 or more is a relevance grade. A score of 0 or less means that the document was judged not relevant.
 
     Raises:
-        UsageError: the corpus, the queries or the judgements for the split are missing.
+        UsageError: the corpus or the queries are missing, or the split has no judgements although a split was requested
+            or other splits have judgements.
         InputError: a file is malformed.
         ExtraMissing: a file is in Parquet format, and the `io` extra is not installed.
     """
@@ -62,7 +65,9 @@ def read_beir(builder: BenchmarkBuilder) -> None:
         )
     files = _select_config(folder, builder.request.language)
     splits = sorted({file.split for file in files if file.part == "qrels"})
-    if split not in splits:
+    if builder.request.split is None and not any(file.part == "qrels" for file in _list_files(folder)):
+        split = ""
+    elif split not in splits:
         remedy = f"Choose another split with --split: {', '.join(splits)}" if splits else "The folder contains no qrels"
         raise UsageError(f"{folder}: has no judgements (qrels) for split {split!r}. {remedy}")
     for row in _read_part(files, "corpus", split):
@@ -74,11 +79,11 @@ def read_beir(builder: BenchmarkBuilder) -> None:
     ]
     judged_queries = {query for query, *_ in judgements}
     for query, row in texts.items():
-        if query in judged_queries:
+        if query in judged_queries or not split:
             builder.add_query(query, row.get_text("text"), row)
     for query, code, grade, row in judgements:
         builder.add_grade(query, code, max(grade, 0), row)
-    builder.name += f"-{split}"
+    builder.name += f"-{split}" if split else ""
 
 
 def _list_files(folder: Path) -> list[_PartFile]:

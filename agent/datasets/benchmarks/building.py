@@ -162,15 +162,17 @@ class BenchmarkBuilder:
         self._conflicts += grades.get(item, grade) != grade
         grades[item] = max(grades.get(item, grade), grade)
 
-    def build(self) -> Benchmark:
-        """Return the benchmark.
+    def build(self, *, may_lack_grades: bool = False) -> Benchmark:
+        """Return the benchmark. If it lacks grades, a note says so.
 
         Raises:
-            InputError: there are no queries, no codes, or no grades.
+            InputError: there are no queries or no codes, or no grades although `may_lack_grades` is false.
         """
         for part, name in ((self.queries, "queries"), (self.codes, "codes"), (self.grades, "grades")):
-            if not part:
+            if not part and not (name == "grades" and may_lack_grades):
                 raise InputError(f"contains no {name}", path=display_name(self.path))
+        if not self.grades:
+            self.notes.append("contains no judgements. After the search, create them with: agent retrieval judge")
         if self._duplicates:
             total, items = len(self.codes) + len(self._duplicates), plural(len(self.codes), "distinct code")
             self.notes.insert(0, f"{total:,} codes were merged into {items}, because some texts are identical")

@@ -1,4 +1,4 @@
-"""Read tables of pairs: CoNaLa and StaQC (Stack Overflow questions with snippets), and labelled pairs of any origin.
+"""Read tables of pairs: CoNaLa and StaQC (Stack Overflow questions with snippets), and pairs of any origin.
 
 CoNaLa (conala-corpus.github.io; huggingface.co/datasets/neulab/conala): `conala-train.json` and `conala-test.json` have
 `question_id`, `intent`, `rewritten_intent` (which may be null) and `snippet`. `conala-mined.jsonl` has `question_id`,
@@ -10,8 +10,8 @@ because they can run arbitrary code. huggingface.co/datasets/koutch/staqc has Pa
 `snippet` is a list of texts. In the `man_*` files (labelled by people), `snippet` has the fields `text` and `is_sda`.
 `is_sda` says whether the snippet is a standalone answer.
 
-Labelled pairs have the fields `query`, `code` and `label`. Label 1 means that the code is relevant, and label 0 means
-that it was judged not relevant.
+Pairs of any origin have the fields `query` and `code`, and may have `label`. Label 1 means that the code is relevant,
+and label 0 means that it was judged not relevant.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, read_rows
+from agent.wording import plural
 
-# Codes with their grades.
-GradedCodes = Iterable[tuple[str, int]]
+# Codes with their grades. The grade of an unjudged code is None.
+GradedCodes = Iterable[tuple[str, int | None]]
 
 
 def read_conala(builder: BenchmarkBuilder) -> None:
@@ -56,17 +57,27 @@ def read_staqc(builder: BenchmarkBuilder) -> None:
 def read_labelled(builder: BenchmarkBuilder) -> None:
     """Read rows with query, code and label. The code is relevant if the label is 1, and judged not relevant if it is 0.
 
+    If the label is missing, null or blank, the pair is unjudged. A note counts these pairs.
+
     Raises:
         InputError: the file is malformed, or a label is neither 0 nor 1.
     """
+    unlabelled = 0
 
     def read_label(row: BenchmarkRow) -> GradedCodes:
+        nonlocal unlabelled
+        value = row.fields.get("label")
+        if value is None or (isinstance(value, str) and not value.strip()):
+            unlabelled += 1
+            return [(row.get_text("code"), None)]
         label = row.get_grade("label")
         if label not in (0, 1):
             raise row.build_error(f"'label' is {label}; expected 1 or 0")
         return [(row.get_text("code"), label)]
 
     _read_pairs(builder, ("query",), read_label)
+    if unlabelled:
+        builder.notes.append(f"not judged: {plural(unlabelled, 'pair')} without a label")
 
 
 def _read_pairs(
@@ -86,7 +97,8 @@ def _read_pairs(
         for index, (code, grade) in enumerate(read_codes(row)):
             identifier = f"{number}.{index}" if index else str(number)
             builder.add_code(identifier, code, row)
-            builder.add_grade(ids[text], identifier, grade, row)
+            if grade is not None:
+                builder.add_grade(ids[text], identifier, grade, row)
 
 
 def _read_snippets(row: BenchmarkRow) -> Iterator[tuple[str, int]]:

@@ -102,11 +102,40 @@ def test_an_error_names_the_missing_part(tmp_path: Path, part: str) -> None:
         open_benchmark(tmp_path)
 
 
-def test_a_folder_without_judgements_is_rejected(tmp_path: Path) -> None:
+def test_all_queries_of_a_folder_without_judgements_are_used(tmp_path: Path) -> None:
+    write_json_lines(tmp_path / "small/corpus.jsonl", CORPUS)
+    write_json_lines(tmp_path / "small/queries.jsonl", QUERIES)
+    benchmark = open_benchmark(tmp_path / "small")
+    assert (benchmark.name, list(benchmark.queries), benchmark.grades) == ("small", ["q1", "q2", "q3"], {})
+    assert benchmark.codes == CODES
+    assert ["agent retrieval judge" in note for note in benchmark.notes] == [False, True]
+    assert benchmark.sha256 != open_benchmark(write_beir(tmp_path / "judged")).sha256
+
+
+def test_all_splits_of_a_folder_without_judgements_are_used(tmp_path: Path) -> None:
+    for split, index in (("test", 0), ("dev", 1)):
+        write_parquet(tmp_path / f"corpus/{split}-00000-of-00001.parquet", CORPUS[index : index + 1])
+        write_parquet(tmp_path / f"queries/{split}-00000-of-00001.parquet", QUERIES[index : index + 1])
+    benchmark = open_benchmark(tmp_path)
+    assert (set(benchmark.queries), set(benchmark.codes)) == ({"q1", "q2"}, {"d1", "d2"})
+
+
+def test_a_requested_split_without_judgements_is_rejected(tmp_path: Path) -> None:
     write_json_lines(tmp_path / "corpus.jsonl", CORPUS)
     write_json_lines(tmp_path / "queries.jsonl", QUERIES)
-    with pytest.raises(UsageError, match="no qrels"):
-        open_benchmark(tmp_path)
+    with pytest.raises(UsageError, match="'test'"):
+        open_benchmark(tmp_path, split="test")
+
+
+def test_a_folder_with_judgements_for_another_split_or_language_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--split: dev"):
+        open_benchmark(write_beir(tmp_path / "splits", split="dev"))
+    for language in ("go", "python"):
+        write_parquet(tmp_path / f"languages/{language}-corpus/0.parquet", CORPUS)
+        write_parquet(tmp_path / f"languages/{language}-queries/0.parquet", QUERIES)
+    write_parquet(tmp_path / "languages/python-qrels/test-00000-of-00001.parquet", make_qrels(("q1", "d1", 1)))
+    with pytest.raises(UsageError, match="'test'"):
+        open_benchmark(tmp_path / "languages", language="go")
 
 
 def test_a_dataset_of_mteb_is_read(tmp_path: Path) -> None:

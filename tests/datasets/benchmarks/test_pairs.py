@@ -107,14 +107,50 @@ def test_label_1_is_relevant_and_label_0_is_judged_not_relevant(tmp_path: Path) 
     assert benchmark.queries == {"1": "sort", "3": "join"}
     assert benchmark.codes == {"1": "one", "2": "two"}
     assert benchmark.grades == {"1": {"1": 1, "2": 0}, "3": {"1": 0}}
-    assert "labelled pairs" in benchmark.notes[1]
+    assert "read as pairs" in benchmark.notes[1]
     assert benchmark.notes[1].endswith(": 'pair_id', 'docstring_tokens'")
 
 
-@pytest.mark.parametrize("label", ["2", "-1", "", "maybe"])
+@pytest.mark.parametrize("label", ["2", "-1", "maybe"])
 def test_an_error_locates_a_label_other_than_1_and_0(label: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"pairs\.csv:3: .*'label'"):
         open_benchmark(write_csv(tmp_path / "pairs.csv", [LABELLED[0], {**LABELLED[1], "label": label}]))
+
+
+@pytest.mark.parametrize("blank", ["", " ", None])
+def test_a_pair_with_a_blank_label_is_unjudged_and_counted(blank: str | None, tmp_path: Path) -> None:
+    rows = [LABELLED[0], *({**row, "label": blank} for row in LABELLED[1:])]
+    for path in (write_csv(tmp_path / "pairs.csv", rows), write_json_lines(tmp_path / "pairs.jsonl", rows)):
+        benchmark = open_benchmark(path)
+        assert (list(benchmark.queries), list(benchmark.codes)) == (["1", "3"], ["1", "2"])
+        assert benchmark.grades == {"1": {"1": 1}}
+        assert re.findall(r"\d+", benchmark.notes[-1]) == ["2"]
+
+
+def test_a_label_counts_although_the_first_row_has_none(tmp_path: Path) -> None:
+    rows = [{"query": "sort", "code": "one"}, {"query": "sort", "code": "one", "label": 0}]
+    assert open_benchmark(write_json_lines(tmp_path / "pairs.jsonl", rows)).grades == {"1": {"1": 0}}
+
+
+def test_candidates_are_pairs_without_judgements(tmp_path: Path) -> None:
+    rows = [
+        {"id": f"q{n}/c1", "query": f"sort {n}", "code": "one", "language": "python", "meta": {"query_id": f"q{n}"}}
+        for n in range(3)
+    ]
+    benchmark = open_benchmark(write_json_lines(tmp_path / "candidates.jsonl", rows))
+    assert benchmark.queries == {"1": "sort 0", "2": "sort 1", "3": "sort 2"}
+    assert (benchmark.codes, benchmark.grades) == ({"1": "one"}, {})
+    assert "read as pairs" in benchmark.notes[1]
+    assert benchmark.notes[1].endswith(": 'id', 'language', 'meta'")
+    assert re.findall(r"\d+", benchmark.notes[2]) == ["3"]
+    assert "agent retrieval judge" in benchmark.notes[3]
+
+
+@pytest.mark.parametrize("missing", ["query", "code"])
+def test_a_pair_needs_a_query_and_a_code_even_without_a_label(missing: str, tmp_path: Path) -> None:
+    rows = [{"query": "sort", "code": "one"}, {"query": "sort", "code": "two", missing: None}]
+    with pytest.raises(InputError, match=rf"pairs\.jsonl:2: .*'{missing}'"):
+        open_benchmark(write_json_lines(tmp_path / "pairs.jsonl", rows))
 
 
 def test_a_table_of_questions_snippets_and_labels_is_not_staqc(tmp_path: Path) -> None:
