@@ -35,6 +35,7 @@ bench: .venv/.ready-dev
 	.venv/bin/python -m tests.benchmarks.throughput --in-flight 512 --min-gain 1.4
 	.venv/bin/python -m tests.benchmarks.memory
 	.venv/bin/python -m tests.benchmarks.reports
+	.venv/bin/python -m tests.benchmarks.clusters
 
 clean:
 	rm -rf .venv $(DEMO_RUN) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

@@ -4,5 +4,6 @@
 - `tests.benchmarks.calls`: the overhead of a model call and of a pair;
 - `tests.benchmarks.throughput`: pairs per second in one process and on Ray, compared with the ideal time;
 - `tests.benchmarks.memory`: the peak memory of a large run, compared with a small one;
-- `tests.benchmarks.reports`: the time to write and open a report.
+- `tests.benchmarks.reports`: the time to write and open a report;
+- `tests.benchmarks.clusters`: the throughput, memory and recall of clustering code.
 """
