@@ -1,0 +1,103 @@
+"""Implements `agent corpus code`, which extracts functions from folders, notebooks and datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agent.cli.progress import Steps
+from agent.cli.running import check_writable, explain_stop
+from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
+from agent.corpus.code import extract_codes
+from agent.corpus.filters import FILTERS
+from agent.corpus.output import get_removed_path, open_output
+from agent.corpus.sources import SourceFile, list_sources
+from agent.errors import ConfigError, RunStopped, UsageError
+from agent.exports.target import check_target
+from agent.processes import count_cores
+from agent.wording import plural
+
+
+def run(
+    paths: Sequence[str],
+    out: Path,
+    *,
+    filters: Sequence[str],
+    language: str | None,
+    clusters: bool,
+    jobs: int | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Extract the codes, and print what was kept and what was removed.
+
+    Raises:
+        UsageError: a path or a filter does not exist, the output exists, or nothing was found.
+        typer.Exit: the command stopped early. No output was written.
+    """
+    notes = Console(stderr=True)
+    for name in filters:
+        if name not in FILTERS:
+            raise ConfigError(f"--filter: unknown filter {name!r}. Choose from {', '.join(FILTERS)}")
+    check_writable(out.parent, None)
+    for target in (out, get_removed_path(out)):
+        check_target(target, frozenset(), force=force)
+    try:
+        with notes.status("listing files"):
+            sources = list_sources(paths)
+        for target in (out, get_removed_path(out)):
+            if any(isinstance(source, SourceFile) and source.path == target.resolve() for source in sources):
+                raise UsageError(f"-o: {target} is an input file. Choose another path.")
+        with open_output(out) as writer, Steps(notes) as steps:
+            summary = extract_codes(
+                sources,
+                writer,
+                steps,
+                filters=filters,
+                language=language,
+                clusters=clusters,
+                jobs=jobs or count_cores(),
+            )
+    except (KeyboardInterrupt, RunStopped) as error:
+        explain_stop(notes, error, "No output was written.")
+    removed = writer.removed - summary.damaged
+    numbers: dict[str, Any] = {
+        "files": sum(isinstance(source, SourceFile) for source in sources),
+        "functions": writer.kept + summary.merged + removed.total(),
+        "merged": summary.merged,
+        "kept": writer.kept,
+        "clusters": summary.clusters,
+        "without_licence": summary.without_licence,
+        "removed": dict(removed.most_common()),
+        "damaged": dict(summary.damaged.most_common()),
+    }
+    if as_json:
+        places = {"out": str(out), "removed_list": str(get_removed_path(out))}
+        print_json({**places, **numbers, "first_damaged": summary.first_damaged})
+    else:
+        _print(out, numbers, summary.first_damaged)
+
+
+def _print(out: Path, numbers: dict[str, Any], damaged: Sequence[Any]) -> None:
+    console = Console()
+    table = make_table("codes", "count")
+    add_row(table, f"found in {plural(numbers['files'], 'file')}", f"{numbers['functions']:,}")
+    for reason, count in numbers["removed"].items():
+        add_row(table, f"removed: {reason}", f"{count:,}")
+    add_row(table, "merged with an equal code", f"{numbers['merged']:,}")
+    add_row(table, "kept", f"{numbers['kept']:,}")
+    if numbers["clusters"] is not None:
+        add_row(table, "clusters of near duplicates", f"{numbers['clusters']:,}")
+    add_row(table, "without a licence", f"{numbers['without_licence']:,}")
+    for reason, count in numbers["damaged"].items():
+        add_row(table, f"not read: {reason}", f"{count:,}")
+    console.print(table)
+    for place in damaged:
+        line = f":{place['line']}" if place.get("line") else ""
+        print_text(console, one_line(f"{place['path']}{line}: {place['cause']}", 160))
+    print_text(console, f"codes: {out}\nremoved: {get_removed_path(out)}")
+    if numbers["kept"]:
+        print_text(
+            console, f"Next: agent corpus candidates queries.jsonl {out} --searcher bm25 --combine rrf -o pairs.jsonl"
+        )

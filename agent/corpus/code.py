@@ -1,0 +1,226 @@
+"""Extracts the functions of source files and the codes of datasets, filters them, and merges equal codes."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import tokenize
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+from agent.corpus.filters import FILTERS, classify_non_python
+from agent.corpus.near_duplicates import cluster
+from agent.corpus.notebooks import read_cells
+from agent.corpus.output import CorpusWriter
+from agent.corpus.provenance import find_licence
+from agent.corpus.sources import MAX_CODE_SIZE, Found, SourceFile, iterate_rows, mark_damaged
+from agent.datasets.encoding import dumps, loads
+from agent.datasets.sources import open_regular
+from agent.errors import InputError
+from agent.languages.python.functions import describe_function, find_functions
+from agent.languages.python.source import Unparsable
+from agent.processes import map_in_processes
+from agent.retrieval.searchers.base import Progress
+from agent.scratch import Scratch, as_key, from_key
+
+_PLACE = ("id", "path", "lines", "cell", "name", "class", "repository", "commit", "licence")
+RECORD = (*_PLACE, "code", "language", "docstring", "sha256", "cluster", "other_places")
+"""The fields of a record."""
+
+_MAX_NOTEBOOK_SIZE = 20_000_000  # notebooks contain images
+_TASK_ITEMS, _TASK_SIZE = 50, 250_000
+_SLOW_ENCODINGS = ("punycode", "idna")  # decoding takes quadratic time
+_MAX_LISTED = 5
+_TABLES = """
+CREATE TABLE codes (number INTEGER PRIMARY KEY, hash BLOB UNIQUE, code BLOB);
+CREATE TABLE places (code INTEGER, id BLOB, fields BLOB);
+CREATE INDEX places_by_code ON places (code);
+CREATE INDEX places_by_id ON places (id)
+"""
+
+
+@dataclass
+class CodeSummary:
+    """Counts of codes. `damaged` counts files, cells and rows that could not be used, by reason."""
+
+    merged: int = 0
+    without_licence: int = 0
+    clusters: int | None = None
+    damaged: Counter[str] = field(default_factory=Counter)
+    first_damaged: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+def extract_codes(
+    sources: Sequence[SourceFile | Found],
+    writer: CorpusWriter,
+    progress: Progress,
+    *,
+    filters: Sequence[str] = (),
+    language: str | None = None,
+    clusters: bool = True,
+    jobs: int = 1,
+) -> CodeSummary:
+    """Write each distinct code once, in the order of the sources, with the fields `RECORD` (null if unknown).
+
+    `id` is the id of the row, or else the start of `sha256`. `cluster` is the id of the first near duplicate. Equal
+    codes are merged, and `other_places` lists where the code occurs again. `filters` are names in `FILTERS`. If
+    `language` is set, other code is removed. The output does not depend on the number of processes (`jobs`).
+
+    Raises:
+        InputError: there is no code, or two codes have the same id.
+        RunStopped: a process was killed, or the temporary file of the codes cannot be written.
+    """
+    summary, table = CodeSummary(), _CodeTable()
+    work = partial(_extract, filters=tuple(filters), language=language)
+    with closing(map_in_processes(work, _make_tasks(sources), jobs)) as results:
+        for items, done in results:
+            for found in items:
+                if found.removed_by is None:
+                    is_new = table.add(found)
+                    summary.merged += not is_new
+                    summary.without_licence += is_new and found.fields["licence"] is None
+                    continue
+                fields = {name: found.fields.get(name) for name in _PLACE} | dict(found.place)
+                writer.remove(found.removed_by, {name: value for name, value in fields.items() if value is not None})
+                if found.code is None:
+                    summary.damaged[found.removed_by] += 1
+                    summary.first_damaged += [found.place][: _MAX_LISTED - len(summary.first_damaged)]
+            progress("extracting functions", done, len(sources))
+    if not table.count and writer.removed == summary.damaged:
+        first = "".join(f". First problem: {place['path']}: {place['cause']}" for place in summary.first_damaged[:1])
+        raise InputError(f"found no functions and no codes{first}")
+    summary.clusters = table.write(writer, progress, clusters=clusters)
+    return summary
+
+
+class _CodeTable:
+    def __init__(self) -> None:
+        self._scratch = Scratch(_TABLES)
+        self.count = 0
+
+    def add(self, found: Found) -> bool:
+        """Add a place of a code. Return whether the code is new."""
+        code = as_key(found.code or "")
+        digest = sha256(code)
+        row = (self.count, digest.digest(), code)
+        is_new = self._scratch.execute_many("INSERT OR IGNORE INTO codes VALUES (?, ?, ?)", [row]) == 1
+        self.count += is_new
+        number = self._scratch.execute("SELECT number FROM codes WHERE hash = ?", row[1:2])[0][0]
+        fields = {**found.fields, "id": found.fields["id"] or digest.hexdigest()[:16]}
+        key = as_key(fields["id"])
+        if self._scratch.execute("SELECT 1 FROM places WHERE id = ? AND code <> ? LIMIT 1", (key, number)):
+            cause = f"two codes have the id {fields['id'][:60]!r}. Ids must be unique in all files that are passed"
+            raise InputError(cause, path=found.place["path"], line=found.place["line"])
+        self._scratch.execute("INSERT INTO places VALUES (?, ?, ?)", (number, key, dumps(fields)))
+        return is_new
+
+    def write(self, writer: CorpusWriter, progress: Progress, *, clusters: bool) -> int | None:
+        """Write the records. Return the number of clusters."""
+        codes = (from_key(code) for (code,) in self._scratch.iterate("SELECT code FROM codes ORDER BY number"))
+        firsts = cluster(codes, self.count, progress) if clusters else None
+        for number, digest, code in self._scratch.iterate("SELECT * FROM codes ORDER BY number"):
+            first, *others = self._read_places(number)
+            cluster_id = None if firsts is None else self._read_places(firsts[number])[0]["id"]
+            record = dict.fromkeys(RECORD) | first | {"code": from_key(code), "sha256": digest.hex()}
+            places = [{name: place.get(name) for name in _PLACE} for place in others]
+            writer.keep({**record, "cluster": cluster_id, "other_places": places})
+            if number % 1000 == 0:
+                progress("writing", number, self.count)
+        return None if firsts is None else len(set(firsts))
+
+    def _read_places(self, number: int) -> list[dict[str, Any]]:
+        rows = self._scratch.execute("SELECT fields FROM places WHERE code = ? ORDER BY rowid", (number,))
+        return [loads(fields) for (fields,) in rows]
+
+
+def _make_tasks(sources: Sequence[SourceFile | Found]) -> Iterator[tuple[list[SourceFile | Found], int]]:
+    """Group files and rows into tasks of similar size. Yields each task with the number of sources read so far."""
+    task, size = list[SourceFile | Found](), 0
+    for number, source in enumerate(sources):
+        for item in iterate_rows(source) if isinstance(source, SourceFile) and source.is_dataset else [source]:
+            task.append(item)
+            size += item.size
+            if len(task) == _TASK_ITEMS or size >= _TASK_SIZE:
+                yield task, number
+                task, size = [], 0
+    yield task, len(sources)
+
+
+def _extract(
+    task: tuple[list[SourceFile | Found], int], filters: Iterable[str], language: str | None
+) -> tuple[list[Found], int]:
+    extracted = []
+    for item in task[0]:
+        for found in _extract_functions(item) if isinstance(item, SourceFile) else [_describe(item)]:
+            reason = found.removed_by or _find_reason(found, filters, language)
+            extracted.append(replace(found, removed_by=reason))
+    return extracted, task[1]
+
+
+def _find_reason(found: Found, filters: Iterable[str], language: str | None) -> str | None:
+    code, docstring = found.code or "", found.fields["docstring"]
+    if found.fields["language"] != "python":
+        return "other language" if language else "not Python" if filters else None
+    if language and (kind := classify_non_python(code)):
+        return kind
+    return next((reason for name in filters if (reason := FILTERS[name](code, docstring))), None)
+
+
+def _describe(found: Found) -> Found:
+    """Complete the name and the docstring of a row whose code is exactly one function."""
+    fields = found.fields
+    if found.code is None or fields["language"] != "python" or (fields["name"] and fields["docstring"]):
+        return found
+    function = describe_function(found.code)
+    if function is None:
+        return found
+    texts = {"name": fields["name"] or function.name, "docstring": fields["docstring"] or function.docstring}
+    return replace(found, fields={**fields, **texts})
+
+
+def _extract_functions(source: SourceFile) -> Iterator[Found]:
+    is_notebook = source.path.suffix.lower() == ".ipynb"
+    limit = _MAX_NOTEBOOK_SIZE if is_notebook else MAX_CODE_SIZE
+    cells: list[tuple[int | None, str]]
+    try:
+        with open_regular(source.path) as file:
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            yield mark_damaged("file is too large", path=source.name, cause=f"the limit is {limit:,} bytes")
+            return
+        cells = [*read_cells(data)] if is_notebook else [(None, _decode(data))]
+    except (OSError, SyntaxError, LookupError, ValueError) as error:
+        cause = getattr(error, "strerror", None) or str(error)
+        yield mark_damaged("file cannot be read", path=source.name, cause=cause)
+        return
+    licence = find_licence(cells[0][1]) if cells else None
+    for cell, text in cells:
+        try:
+            functions = find_functions(text, MAX_CODE_SIZE)
+        except Unparsable as error:
+            place = {"path": source.name, "cell": cell, "line": error.line, "cause": error.reason}
+            yield mark_damaged("cell does not parse" if is_notebook else "file does not parse", **place)
+            continue
+        for function in functions:
+            fields = {
+                **{"id": None, "language": "python", "name": function.name, "class": function.class_name},
+                **{"docstring": function.docstring, "path": source.name, "cell": cell, **(source.origin or {})},
+                "lines": [function.start_line, function.end_line],
+            }
+            if licence:
+                fields["licence"] = licence
+            place = {"path": source.name, "line": function.start_line}
+            reason = "indentation cannot be removed" if function.code is None else None
+            yield Found(place, fields, function.code or "", reason)
+
+
+def _decode(data: bytes) -> str:
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    if codecs.lookup(encoding).name in _SLOW_ENCODINGS:
+        raise LookupError(f"the encoding {encoding} is not supported")
+    return data.decode(encoding)

@@ -1,0 +1,149 @@
+"""Finds source files, and reads the rows of datasets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.corpus.provenance import Origin, Origins
+from agent.datasets.arrow import is_dataset
+from agent.datasets.benchmarks.building import BenchmarkRow
+from agent.datasets.formats import expand_patterns, read_records
+from agent.datasets.sources import STDIN, BadLine
+from agent.errors import InputError
+
+PYTHON_SUFFIXES = (".py", ".ipynb")
+MAX_CODE_SIZE = 1_000_000
+"""Maximum size of a Python file in bytes, and of a cell or a row's code in characters."""
+
+_IDS = ("id", "_id", "code-idx", "idx")
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A Python file, a notebook, a dataset file or a dataset folder. `name` is its path in the output."""
+
+    path: Path
+    name: str
+    size: int = 0
+    origin: Origin | None = None
+
+    @property
+    def is_dataset(self) -> bool:
+        """Whether rows are read from the file."""
+        return self.path.suffix.lower() not in PYTHON_SUFFIXES
+
+
+@dataclass(frozen=True)
+class Found:
+    """A code with the fields of its record, or (if `code` is None) a file, cell or row that cannot be used.
+
+    `place` describes where it was found. `removed_by` is the reason if it is removed.
+    """
+
+    place: Mapping[str, Any]
+    fields: Mapping[str, Any]
+    code: str | None = None
+    removed_by: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of characters."""
+        return len(self.code or "")
+
+
+def mark_damaged(reason: str, **place: Any) -> Found:
+    """Return an item that cannot be used. `place` contains its path, the cause and, if known, the line."""
+    return Found(place, {}, None, reason)
+
+
+def list_sources(names: Iterable[str]) -> list[SourceFile | Found]:
+    """List named files, files that match a pattern, and the `.py` and `.ipynb` files in named folders, each once.
+
+    Files in a folder precede its subfolders. Both are sorted. Hidden entries, `__pycache__` and links are skipped. A
+    folder without such files may be a dataset folder. The name of a file in a folder is its path in that folder. The
+    name of a named file is the path as given, or its last part if the path is absolute or contains `..`.
+
+    Raises:
+        InputError: a path does not exist, or no file matches a pattern.
+    """
+    origins, sources = Origins(), dict[Path, SourceFile | Found]()
+    for path in expand_patterns(names):
+        if path != STDIN and not path.exists():
+            raise InputError("no such file or folder", path=path)
+        real = path if path == STDIN else path.resolve()
+        listed = dict(_walk(real, origins)) if path.is_dir() else {}
+        if not path.is_dir() or (not listed and is_dataset(path)):
+            name = path.name if path.is_absolute() or ".." in path.parts else str(path)
+            listed[real] = SourceFile(real, name, 0, origins.find(real))
+        sources |= {file: source for file, source in listed.items() if file not in sources}
+    return list(sources.values())
+
+
+def _walk(root: Path, origins: Origins) -> Iterator[tuple[Path, SourceFile | Found]]:
+    pending = [root]
+    while pending:
+        folder = pending.pop()
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError as error:
+            yield (
+                folder,
+                mark_damaged("folder cannot be read", path=str(folder.relative_to(root)), cause=error.strerror),
+            )
+            continue
+        visible = [entry for entry in entries if not entry.name.startswith(".") and not entry.is_symlink()]
+        for entry in visible:
+            path = Path(entry.path)
+            if path.suffix.lower() in PYTHON_SUFFIXES and entry.is_file():
+                yield path, SourceFile(path, str(path.relative_to(root)), entry.stat().st_size, origins.find(path))
+        folders = [entry for entry in visible if entry.is_dir() and entry.name != "__pycache__"]
+        pending += [Path(entry.path) for entry in reversed(folders)]
+
+
+def iterate_rows(source: SourceFile) -> Iterator[Found]:
+    """Iterate over the rows of a dataset. A row's code is unchanged, and its other fields are optional.
+
+    Raises:
+        ExtraMissing: the libraries for the file's format are not installed.
+    """
+    try:
+        for record in read_records(source.path, regular=not source.path.is_dir()):
+            place = {"path": source.name, "line": record.line}
+            try:
+                if isinstance(record, BadLine):
+                    raise InputError(record.cause)
+                code, fields = _read_row(BenchmarkRow(record.value, source.path, record.line))
+            except InputError as error:
+                yield mark_damaged("row is not valid", **place, cause=error.cause)
+            else:
+                yield Found(place, fields, code)
+    except InputError as error:
+        yield mark_damaged("file cannot be read", path=source.name, line=error.line, cause=error.cause)
+
+
+def _read_row(row: BenchmarkRow) -> tuple[str, dict[str, Any]]:
+    def get_text(*names: str) -> str | None:
+        return next((value for name in names if isinstance(value := row.fields.get(name), str) and value.strip()), None)
+
+    if not isinstance(row.fields, dict):
+        raise row.build_error("expected an object with a 'code' field")
+    code = row.get_text("code")
+    if len(code) > MAX_CODE_SIZE:
+        raise row.build_error(f"the code has {len(code):,} characters; the limit is {MAX_CODE_SIZE:,}")
+    class_name, _, name = (get_text("func_name", "name") or "").rpartition(".")
+    language = get_text("language") or "python"
+    return code, {
+        "id": row.get_id(*_IDS) if any(row.fields.get(name) is not None for name in _IDS) else None,
+        "language": "python" if language.lower() in ("py", "python", "python2", "python3") else language,
+        "name": name or None,
+        "class": get_text("class") or class_name or None,
+        "docstring": get_text("docstring"),
+        "path": get_text("path"),
+        "repository": get_text("repository", "repo", "nwo"),
+        "commit": get_text("commit", "sha"),
+        "licence": get_text("licence", "license"),
+    }

@@ -1,0 +1,99 @@
+"""`agent corpus code`: output, exit codes and processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.cli import DONE, STOPPED, WRONG_USAGE
+from tests.cli.commands import ADD, Commands, make_environment
+from tests.cli.processes import find_alive, find_descendants, wait_until
+
+COMMAND = ("corpus", "code", "-o", "codes.jsonl")
+# a worker that never ends
+ENDLESS = """
+import time
+from agent.corpus import code
+import agent.cli
+code.find_functions = lambda *_: time.sleep(1000)
+agent.cli.main()
+"""
+
+
+def list_files(agent: Commands) -> set[str]:
+    return {path.name for path in agent.folder.iterdir() if path.name not in (".out", ".err")}
+
+
+def test_prints_what_was_kept_and_what_was_removed(agent: Commands) -> None:
+    rows = [{"code": ADD}, {"code": ADD}, {"code": "def f(): pass"}, {"code": ""}]
+    agent.write("a.jsonl", rows)
+    agent.write("a.py", "def (")
+    result = agent(*COMMAND, "a.jsonl", "a.py", "--filter", "cosqa-plus", "--json").json
+    reason = json.loads((agent.folder / "codes.removed.jsonl").read_text().splitlines()[0])["removed_by"]
+    assert {name: result[name] for name in ("files", "functions", "merged", "kept", "clusters", "without_licence")} == {
+        "files": 2, "functions": 3, "merged": 1, "kept": 1, "clusters": 1, "without_licence": 1
+    }  # fmt: skip
+    assert (result["removed"], sum(result["damaged"].values())) == ({reason: 1}, 2)
+    assert [place["path"] for place in result["first_damaged"]] == ["a.jsonl", "a.py"]
+    text = agent(*COMMAND, "a.jsonl", "a.py", "--no-clusters", "--force")
+    assert (text.code, "a.py:1: " in text.out, text.out.splitlines()[-1].split()[:4]) == (
+        DONE, True, ["Next:", "agent", "corpus", "candidates"]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("none",), "none"),
+        (("a.py", "--filter", "csqa"), "cosqa-plus"),
+        (("empty",), "no functions"),
+        (("notes.txt",), "notes.txt"),
+        (("a.py", "-o", "notes.txt"), "--force"),
+        (("a.jsonl", "-o", "a.jsonl", "--force"), "a.jsonl"),
+    ],
+)
+def test_wrong_usage_leaves_no_files(agent: Commands, arguments: tuple[str, ...], word: str) -> None:
+    agent.write("a.py", ADD)
+    agent.write("a.jsonl", [{"code": ADD}])
+    agent.write("notes.txt", "x")
+    (agent.folder / "empty").mkdir()
+    before = list_files(agent)
+    result = agent(*COMMAND, *arguments)
+    assert (result.code, word in result.err, "Traceback" in result.err) == (WRONG_USAGE, True, False), result.err
+    assert list_files(agent) == before
+
+
+def test_an_input_that_is_named_as_output_is_kept(agent: Commands) -> None:
+    agent.write("a.jsonl", [{"code": ADD}])
+    agent(*COMMAND[:2], "*.jsonl", "-o", "a.jsonl", "--force")
+    assert json.loads((agent.folder / "a.jsonl").read_text()) == {"code": ADD}
+
+
+@pytest.mark.parametrize("end", ["ctrl-c", "worker", "kill"])
+def test_a_stopped_command_leaves_no_files_and_no_processes(tmp_path: Path, end: str) -> None:
+    for number in range(200):
+        (tmp_path / f"{number}.py").write_text(ADD)
+    command = [sys.executable, "-c", ENDLESS, "corpus", "code", ".", "-o", "codes.jsonl", "--jobs", "2"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=make_environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        wait_until(lambda: len(find_descendants(process.pid)) >= 2, "the start of the workers")
+        workers = find_descendants(process.pid)
+        if end == "ctrl-c":
+            os.killpg(process.pid, signal.SIGINT)
+        elif end == "worker":
+            os.kill(min(workers)[0], signal.SIGKILL)
+        else:
+            process.kill()
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == (-signal.SIGKILL if end == "kill" else STOPPED), err
+    wait_until(lambda: not find_alive(workers), "the end of the workers")
+    if end != "kill":
+        assert "Traceback" not in err
+        assert {path.suffix for path in tmp_path.iterdir()} == {".py"}

@@ -1,0 +1,137 @@
+"""Repositories, commits and licences of source files."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agent.corpus.provenance import UNKNOWN, Origins, find_licence
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+OTHER = "f" * 40
+
+
+def make_repository(folder: Path, url: str = "https://example.org/a/b.git", head: str = "ref: refs/heads/main") -> Path:
+    git = folder / ".git"
+    (git / "refs/heads").mkdir(parents=True)
+    (git / "config").write_text(f'[core]\n\tbare = false\n[remote "origin"]\n\turl = {url}\n\tfetch = +refs/*:refs/*\n')
+    (git / "HEAD").write_text(f"{head}\n")
+    (git / "refs/heads/main").write_text(f"{COMMIT}\n")
+    return git
+
+
+def install(folder: Path, name: str, metadata: str, record: str) -> None:
+    (folder / f"{name}-1.0.dist-info").mkdir(parents=True)
+    (folder / f"{name}-1.0.dist-info/METADATA").write_text(f"Name: {name}\nVersion: 1.0\n{metadata}\n")
+    (folder / f"{name}-1.0.dist-info/RECORD").write_text(record)
+
+
+class TestRepository:
+    @pytest.mark.parametrize(
+        ("url", "expected"),
+        [
+            ("https://example.org/a/b.git", "https://example.org/a/b.git"),
+            ("https://ann:s3cret@example.org:8443/a/b?private_token=t#x", "https://example.org:8443/a/b"),
+            ("https://ghp_token@example.org/a/b", "https://example.org/a/b"),
+            ("git@example.org:a/b.git", "ssh://example.org/a/b.git"),
+            ("ssh://git@example.org/a/b.git", "ssh://example.org/a/b.git"),
+            ("/home/ann/repositories/b", None),
+            ("file:///home/ann/b", None),
+            ("../b", None),
+            ("ext::sh -c touch% /tmp/x", None),
+            ("https://[broken/a", None),
+            ("C:/Users/ann/b", None),
+        ],
+    )
+    def test_a_url_has_no_credentials_and_no_local_path(self, tmp_path: Path, url: str, expected: str | None) -> None:
+        make_repository(tmp_path, url)
+        assert Origins().find(tmp_path / "a.py")["repository"] == expected
+
+    def test_a_real_repository_is_read_without_git(self, tmp_path: Path) -> None:
+        git = ["git", "-c", "user.name=n", "-c", "user.email=e@example.org", "-C", str(tmp_path)]
+        for words in (["init", "-q"], ["remote", "add", "origin", "https://example.org/a/b"],
+                      ["commit", "-q", "--allow-empty", "-m", "x"]):  # fmt: skip
+            subprocess.run([*git, *words], check=True)
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+        expected = {"repository": "https://example.org/a/b", "commit": commit, "licence": None}
+        assert Origins().find(tmp_path / "deep/er/a.py") == expected
+        subprocess.run([*git, "pack-refs", "--all"], check=True)
+        assert not any((tmp_path / ".git/refs/heads").iterdir())
+        assert Origins().find(tmp_path / "a.py") == expected
+
+    @pytest.mark.parametrize(
+        ("head", "commit"),
+        [(OTHER, OTHER), ("ref: refs/heads/none", None), ("ref: refs/heads/../../../secret", None), ("x", None)],
+    )
+    def test_head_is_a_commit_or_a_reference(self, tmp_path: Path, head: str, commit: str | None) -> None:
+        make_repository(tmp_path / "a", head=head)
+        (tmp_path / "secret").write_text(OTHER)
+        assert Origins().find(tmp_path / "a/a.py")["commit"] == commit
+
+    def test_the_nearest_repository_counts(self, tmp_path: Path) -> None:
+        make_repository(tmp_path, "https://example.org/outer")
+        make_repository(tmp_path / "inner", "https://example.org/inner")
+        (tmp_path / "submodule").mkdir()
+        (tmp_path / "submodule/.git").write_text("gitdir: ../.git/modules/submodule\n")
+        found = [Origins().find(tmp_path / name)["repository"] for name in ("a.py", "inner/x/a.py", "submodule/a.py")]
+        assert found == ["https://example.org/outer", "https://example.org/inner", None]
+
+    def test_links_in_a_repository_are_not_followed(self, tmp_path: Path) -> None:
+        make_repository(tmp_path / "other")
+        git = make_repository(tmp_path / "a")
+        for name in ("config", "HEAD"):
+            (git / name).unlink()
+            (git / name).symlink_to(tmp_path / "other/.git" / name)
+        assert Origins().find(tmp_path / "a/a.py") == UNKNOWN
+        shutil.rmtree(git)
+        git.symlink_to(tmp_path / "other/.git")
+        assert Origins().find(tmp_path / "a/a.py") == UNKNOWN
+
+
+class TestInstalledDistribution:
+    @pytest.mark.parametrize(
+        ("metadata", "licence"),
+        [
+            ("License-Expression: MIT OR Apache-2.0\nLicense: other", "MIT OR Apache-2.0"),
+            ("License: BSD\nClassifier: License :: OSI Approved :: MIT License", "BSD"),
+            ("License: UNKNOWN\nClassifier: License :: OSI Approved :: MIT License", "MIT License"),
+            ("Classifier: License :: OSI Approved", None),
+            (f"License: {'long text ' * 20}", None),
+            ("License: first line\n second line", None),
+            ("Classifier: Topic :: Software", None),
+        ],
+    )  # fmt: skip
+    def test_a_licence_comes_from_the_metadata(self, tmp_path: Path, metadata: str, licence: str | None) -> None:
+        folder = tmp_path / "site-packages"
+        install(folder, "pack", metadata, "pack/a.py,sha256=x,1\n")
+        assert Origins().find(folder / "pack/a.py") == {"repository": "pack", "commit": "1.0", "licence": licence}
+
+    def test_only_files_in_its_record_belong_to_a_distribution(self, tmp_path: Path) -> None:
+        make_repository(tmp_path)
+        folder = tmp_path / "lib/site-packages"
+        install(folder, "one", "License: MIT", '"one/a,b.py",,\n../../outside.py,,\n')
+        install(folder, "two", "License: BSD", "two.py,,\n\n")
+        (folder / "broken-1.dist-info").mkdir()
+        origins = Origins()
+        assert origins.find(folder / "one/a,b.py")["repository"] == "one"
+        assert origins.find(folder / "two.py")["repository"] == "two"
+        assert origins.find(folder / "other.py") == UNKNOWN
+        assert origins.find(tmp_path / "outside.py")["repository"] == "https://example.org/a/b.git"
+
+
+@pytest.mark.parametrize(
+    ("source", "licence"),
+    [
+        ("#!/usr/bin/python\n# SPDX-License-Identifier: MIT\nx = 1\n", "MIT"),
+        ("# -*- SPDX-License-Identifier: (GPL-2.0+ WITH x) OR BSD-3-Clause -*-\n", "(GPL-2.0+ WITH x) OR BSD-3-Clause"),
+        ("\n" * 30 + "# SPDX-License-Identifier: MIT\n", None),
+        ("x = 'SPDX-License-Identifier: MIT'\n", None),
+        ("# MIT License\n", None),
+        ("", None),
+    ],
+)
+def test_a_licence_is_read_from_an_spdx_comment(source: str, licence: str | None) -> None:
+    assert find_licence(source) == licence
