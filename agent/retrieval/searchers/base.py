@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from agent.evaluation.statistics import import_numpy
 
@@ -53,6 +53,30 @@ class Searcher(Protocol):
 
         Raises:
             StorageError, RunStopped: see `index`.
+        """
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors that are compared by cosine similarity. They need not have length 1.
+
+    `queries` is a float32 array of shape (queries, dimensions). `read_codes(start, stop)` returns the vectors of
+    consecutive codes as a float32 array of shape (stop - start, dimensions). It raises RunStopped if they are missing.
+    """
+
+    queries: np.ndarray[Any, Any]
+    read_codes: Callable[[int, int], np.ndarray[Any, Any]]
+
+
+@runtime_checkable
+class CosineSearcher(Searcher, Protocol):
+    """A searcher that compares vectors of queries and codes."""
+
+    def embed(self, codes: Sequence[str], queries: Sequence[str], progress: Progress) -> Vectors:
+        """Return the vectors of the codes and queries. Does not require `index`.
+
+        Raises:
+            ExtraMissing, UsageError, StorageError, RunStopped: see `index`.
         """
 
 

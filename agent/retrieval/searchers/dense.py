@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import repeat
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -20,9 +20,9 @@ from pydantic import BaseModel, PositiveInt, ValidationError
 from agent.datasets.encoding import dumps
 from agent.errors import RunStopped, UsageError
 from agent.evaluation.statistics import import_numpy
-from agent.retrieval.searchers.base import Progress, SearchResult, select_best_codes
+from agent.retrieval.searchers.base import Progress, SearchResult, Vectors, select_best_codes
 from agent.retrieval.searchers.recipes import Kind
-from agent.store.files import append_line, open_run_file, writing
+from agent.store.files import append_line, open_run_file, reading, writing
 from agent.wording import plural
 
 if TYPE_CHECKING:
@@ -133,6 +133,21 @@ class EmbeddingFile:
         rows: np.ndarray[Any, Any] = import_numpy().memmap(self._path, "<f4", "r", shape=(self.rows, self.dimensions))
         return rows
 
+    def read_vectors(self, rows: Sequence[int]) -> np.ndarray[Any, Any]:
+        """Read rows into a float32 array of shape (rows, dimensions), because mapped pages count as memory in use.
+
+        Raises:
+            RunFolderError: the file cannot be read.
+            RunStopped: rows are missing, because another process has truncated the file.
+        """
+        size = self.dimensions * _FLOAT_SIZE
+        with reading(self._path), self._path.open("rb", buffering=0) as file:
+            data = b"".join(os.pread(file.fileno(), size, row * size) for row in rows)
+        if len(data) != len(rows) * size:
+            raise RunStopped(f"{self._path}: vectors are missing")
+        vectors: np.ndarray[Any, Any] = import_numpy().frombuffer(data, "<f4")
+        return vectors.reshape(len(rows), self.dimensions)
+
     def _load_record(self) -> None:
         """Read `KEY.jsonl`, and truncate both files after the last complete batch."""
         size, end = os.fstat(self._data).st_size, 0
@@ -174,11 +189,10 @@ class DenseSearcher:
         if not codes:
             raise UsageError("there are no codes to embed")
         np = import_numpy()
-        self._codes, order = self._embed_texts(codes, "code", progress)
+        file, order = self._embed_texts(codes, "code", progress)
+        self._codes = file.map_vectors()
         self._positions = np.array(order)
         self._rows = np.argsort(self._positions)
-        blocks = range(0, len(codes), 65_536)
-        self._max_norm = max(float(np.linalg.norm(self._codes[row : row + 65_536], axis=1).max()) for row in blocks)
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """Iterate over the results for the queries, in order.
@@ -188,10 +202,32 @@ class DenseSearcher:
         """
         if not queries:
             return
-        rows, order = self._embed_texts(queries, "query", progress)
-        vectors = rows[import_numpy().argsort(order)]
+        file, order = self._embed_texts(queries, "query", progress)
+        vectors = file.map_vectors()[import_numpy().argsort(order)]
         for start in range(0, len(queries), _QUERY_BATCH_SIZE):
             yield from self._find_nearest(vectors[start : start + _QUERY_BATCH_SIZE], depth)
+
+    def embed(self, codes: Sequence[str], queries: Sequence[str], progress: Progress) -> Vectors:
+        """Embed the codes and queries that have no vectors yet. The vectors of codes remain on disk.
+
+        Raises:
+            ExtraMissing, UsageError, RunFolderError, StorageError, RunStopped: see `index`.
+        """
+        np = import_numpy()
+        file, order = self._embed_texts(codes, "code", progress)
+        query_file, query_order = self._embed_texts(queries, "query", progress)
+        widths = file.dimensions, query_file.dimensions
+        if widths[0] != widths[1]:
+            raise RunStopped(f"{self.name} returned {widths[0]} dimensions for codes and {widths[1]} for queries")
+        rows = np.argsort(order)
+        vectors = query_file.read_vectors(np.argsort(query_order).tolist())
+        return Vectors(vectors, lambda start, stop: file.read_vectors(rows[start:stop].tolist()))
+
+    @cached_property
+    def _max_norm(self) -> float:
+        norm = import_numpy().linalg.norm
+        blocks = range(0, len(self._codes), 65_536)
+        return max(float(norm(self._codes[row : row + 65_536], axis=1).max()) for row in blocks)
 
     def _find_nearest(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
         """Find the nearest codes for each query.
@@ -217,8 +253,11 @@ class DenseSearcher:
 
     def _embed_texts(
         self, texts: Sequence[str], kind: Kind, progress: Progress
-    ) -> tuple[np.ndarray[Any, Any], list[int]]:
-        """Return the vectors for all texts, longest text first, and the original position of each row's text."""
+    ) -> tuple[EmbeddingFile, list[int]]:
+        """Return a closed file with the vectors of all texts, longest text first, and the position of each row's text.
+
+        `map_vectors` and `read_vectors` open the file again.
+        """
         order = sorted(range(len(texts)), key=lambda position: -len(texts[position]))
         sorted_texts = [texts[position] for position in order]
         step = f"embedding {_PLURAL[kind]}"
@@ -234,7 +273,7 @@ class DenseSearcher:
                 self.notes = (*self.notes, truncated)
             if tokens := file.counts["tokens"]:
                 self.notes = (*self.notes, f"the server counted {plural(tokens, 'token')} in the {_PLURAL[kind]}")
-            return file.map_vectors(), order
+            return file, order
 
     def _embed_batches(self, batches: Sequence[Sequence[str]], kind: Kind) -> Iterator[EmbeddedTexts]:
         if self._embedder.concurrency == 1:  # in this thread, so that Ctrl-C can interrupt it

@@ -16,7 +16,7 @@ from sklearn.preprocessing import normalize
 
 from agent.errors import UsageError
 from agent.evaluation.statistics import import_numpy
-from agent.retrieval.searchers.base import Progress, SearchResult, report_progress, select_best_codes
+from agent.retrieval.searchers.base import Progress, SearchResult, Vectors, report_progress, select_best_codes
 
 # The maximum number of scores in memory. It limits the number of queries per batch.
 MAX_SCORES = 20_000_000
@@ -188,6 +188,12 @@ class Lsa:
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """See `Searcher`."""
         return rank_by_cosine(self.codes, queries, self._embed_queries, depth, progress)
+
+    def embed(self, codes: Sequence[str], queries: Sequence[str], progress: Progress) -> Vectors:
+        """See `CosineSearcher`."""
+        self.index(codes, progress)
+        vectors = self.codes
+        return Vectors(self._embed_queries(queries), lambda start, stop: vectors[start:stop])
 
     def _embed_queries(self, queries: Sequence[str]) -> Any:
         return self.svd.transform(self.vectorizer.transform(queries))

@@ -1,0 +1,115 @@
+"""Implements `agent corpus candidates`, which proposes codes for queries as pairs."""
+
+from __future__ import annotations
+
+import random
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent.cli.progress import Steps
+from agent.cli.running import check_writable, explain_stop
+from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
+from agent.corpus.candidates import CandidateRules, Item, propose_codes, read_items, write_pairs
+from agent.corpus.output import get_removed_path, open_output
+from agent.errors import RunStopped, UsageError
+from agent.exports.target import check_target
+from agent.retrieval.searchers.base import CosineSearcher, Searcher
+from agent.retrieval.searchers.recipes import EmbedderOptions
+from agent.retrieval.searchers.registry import make_searcher
+from agent.wording import plural
+
+
+def run(
+    queries: Path,
+    codes: Path,
+    names: Sequence[str],
+    out: Path,
+    *,
+    rules: CandidateRules,
+    pilot: int | None,
+    seed: int,
+    options: EmbedderOptions,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Write candidate pairs, and print a summary.
+
+    Raises:
+        UsageError, InputError: a searcher cannot be used, a file is malformed, or the output exists already.
+        typer.Exit: the command stopped early. Stored vectors are reused.
+    """
+    notes = Console(stderr=True)
+    searchers = _make_searchers(names, rules, options)
+    check_writable(out.parent, None)
+    check_target(out, frozenset(), force=force)
+    try:
+        with notes.status("reading queries and codes"):
+            query_items, code_items = read_items(queries, "query"), read_items(codes, "code")
+        if pilot is not None:
+            if pilot > (count := len(query_items)):
+                print_text(notes, f"note: --pilot {pilot} uses all queries, because there are only {count:,}")
+            drawn = random.Random(seed).sample(range(count), min(pilot, count))
+            query_items = [query_items[position] for position in sorted(drawn)]
+        with Steps(notes) as steps:
+            query_texts, code_texts = ([item.text for item in items] for items in (query_items, code_items))
+            proposals, messages = propose_codes(searchers, query_texts, code_texts, rules, steps)
+            for message in messages:
+                print_text(notes, f"note: {message}")
+            with open_output(out) as writer:
+                uses, unanswered = write_pairs(writer, _track(query_items, steps), code_items, proposals, rules)
+    except (KeyboardInterrupt, RunStopped) as error:
+        explain_stop(notes, error, "Stored vectors will be reused.")
+    summary = {
+        "pairs_file": str(out),
+        "queries": len(query_items),
+        "codes": len(code_items),
+        "pairs": writer.kept,
+        "removed": dict(writer.removed),
+        "overlap": proposals.measure_overlap(),
+        "codes_by_uses": {0: len(code_items) - len(uses), **dict(sorted(Counter(uses.values()).items()))},
+        "queries_without_pairs": {"count": len(unanswered), "first": unanswered[:5]},
+    }
+    if as_json:
+        print_json(summary)
+    else:
+        _print(out, summary)
+
+
+def _make_searchers(names: Sequence[str], rules: CandidateRules, options: EmbedderOptions) -> list[Searcher]:
+    if len(set(names)) < len(names):
+        raise UsageError(f"--searcher: {', '.join(names)}. Pass each searcher only once.")
+    searchers = [make_searcher(name, options) for name in names]
+    for searcher in searchers:
+        if rules.combine != "rrf" and not isinstance(searcher, CosineSearcher):
+            remedy = "Use the searchers lsa, hf:NAME or openai:MODEL, or pass --combine rrf."
+            raise UsageError(f"{searcher.name} has no vectors, which --combine {rules.combine} needs. {remedy}")
+    return searchers
+
+
+def _track(items: Sequence[Item], steps: Steps) -> Iterator[Item]:
+    for number, item in enumerate(items, 1):
+        yield item
+        steps("writing pairs", number, len(items))
+
+
+def _print(out: Path, summary: Mapping[str, Any]) -> None:
+    console, without = Console(), summary["queries_without_pairs"]
+    sizes = f"{plural(summary['queries'], 'query', 'queries')} and {plural(summary['codes'], 'code')}"
+    print_text(console, f"{out}: {plural(summary['pairs'], 'pair')} of {sizes}")
+    for rule, count in summary["removed"].items():
+        print_text(console, f"removed by --{rule}: {plural(count, 'pair')}, listed in {get_removed_path(out)}")
+    table = make_table("searcher", "own codes that the ensemble chose", "Jaccard similarity")
+    for name, overlap in summary["overlap"].items():
+        add_row(table, name, *(f"{value:.1%}" for value in overlap.values()))
+    console.print(table)
+    counts = Counter[str]()
+    for uses, count in summary["codes_by_uses"].items():
+        counts[str(uses) if uses < 10 else "10 or more"] += count
+    print_text(console, f"codes by number of pairs: {', '.join(f'{n:,} with {uses}' for uses, n in counts.items())}")
+    if without["count"]:
+        first = one_line(", ".join(without["first"]))
+        print_text(console, f"{plural(without['count'], 'query', 'queries')} without pairs, such as {first}")
+    print_text(console, f"Next: agent annotate {shlex.quote(str(out))}")
