@@ -1,0 +1,96 @@
+"""`agent corpus candidates`: output, reused vectors, stops and wrong usage."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agent.cli import DONE, STOPPED, WRONG_USAGE
+from agent.datasets import read_pairs
+from tests.cli.commands import Commands
+from tests.cli.processes import wait_until
+from tests.corpus.test_combine import compute_scores
+from tests.llm.server import Answer, ChatServer
+from tests.retrieval.pooled import CODES, QUERIES, write_benchmark
+from tests.retrieval.searchers.test_endpoint import answer_vectors, hash_vector, refuse
+
+COMMAND = ("corpus", "candidates", "queries.jsonl", "codes.jsonl", "-o", "new/pairs.jsonl", "--searcher")
+
+
+@pytest.fixture
+def corpus(agent: Commands) -> Commands:
+    """The command in a folder with three queries and five codes."""
+    write_benchmark(agent.folder)
+    return agent
+
+
+def read_pair_scores(corpus: Commands) -> dict[str, Any]:
+    return {pair.id: pair.meta["score"] for pair in read_pairs(corpus.folder / "new/pairs.jsonl")}
+
+
+def test_any_searchers_are_fused_by_rank(corpus: Commands) -> None:
+    options = ("bm25", "--searcher", "lsa", "--combine", "rrf", "--top", "2", "--max-uses", "1")
+    summary = corpus(*COMMAND, *options, "--json").json
+    assert (summary["queries"], summary["codes"], list(summary["overlap"])) == (3, 5, ["bm25", "lsa"])
+    pairs = list(read_pairs(corpus.folder / "new/pairs.jsonl"))
+    assert (pairs[0].id, pairs[0].meta["score"]) == ("q1/c1", round(2 / 61, 15))
+    assert pairs[0].meta["scores"].keys() == {"bm25", "lsa"}
+    assert summary["pairs"] == len(pairs) == summary["codes_by_uses"]["1"]
+    lines = (corpus.folder / "new/pairs.removed.jsonl").read_text().splitlines()
+    assert summary["removed"] == {"max-uses": len(lines)}
+    assert corpus(*COMMAND, *options, "--force").out.splitlines()[-1] == "Next: agent annotate new/pairs.jsonl"
+
+
+def test_vectors_of_retrieval_run_are_reused(corpus: Commands) -> None:
+    with ChatServer(answer_vectors) as server:
+        model = ("openai:m", "--base-url", server.url)
+        run = ("retrieval", "run", "queries.jsonl", "--codes", "codes.jsonl", "-o", "r", "--searcher")
+        assert corpus(*run, *model).code == DONE
+        requests = len(server.requests)
+        assert corpus(*COMMAND, *model, "--embeddings", "r/embeddings", "--top", "9").code == DONE
+        assert len(server.requests) == requests
+    queries, codes = [hash_vector(text) for text, *_ in QUERIES.values()], list(map(hash_vector, CODES.values()))
+    rows = zip(QUERIES, compute_scores([(np.array(queries), np.array(codes))], "mean").tolist(), strict=True)
+    expected = {f"{query}/{code}": score for query, row in rows for code, score in zip(CODES, row, strict=True)}
+    assert read_pair_scores(corpus) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_stopped_command_leaves_no_pairs(corpus: Commands) -> None:
+    with ChatServer([Answer(wait=300)]) as server:
+        running = corpus.start(*COMMAND, "openai:m", "--base-url", server.url)
+        wait_until(lambda: bool(server.requests), "a request")
+        os.kill(running.pid, signal.SIGINT)
+        result = running.wait()
+    assert (result.code, "Traceback" in result.err) == (STOPPED, False), result.err
+    with ChatServer([refuse(401)]) as server:
+        assert corpus(*COMMAND, "openai:m", "--base-url", server.url).code == STOPPED
+    assert list(corpus.folder.glob("new/*.jsonl")) == []
+
+
+def test_a_pilot_is_drawn_without_replacement(corpus: Commands) -> None:
+    options = ("lsa", "--top", "1", "--json", "--force", "--pilot")
+    assert corpus(*COMMAND, *options, "2", "--seed", "3").json["queries"] == 2
+    drawn = sorted(random.Random(3).sample(range(3), 2))
+    assert [pair.split("/")[0] for pair in read_pair_scores(corpus)] == [f"q{number + 1}" for number in drawn]
+    result = corpus(*COMMAND, *options, "9")
+    assert (result.json["queries"], "--pilot 9" in result.err) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("lsa", "--searcher", "bm25"), "--combine rrf"),
+        (("lsa", "--searcher", "lsa"), "lsa, lsa"),
+        (("bm25", "--combine", "rrf", "--min-similarity", "0.5"), "--min-similarity"),
+        (("lsa", "-o", "codes.jsonl"), "--force"),
+    ],
+)
+def test_wrong_usage_leaves_no_files(corpus: Commands, options: tuple[str, ...], text: str) -> None:
+    result = corpus(*COMMAND, *options)
+    assert (result.code, text in result.err, "Traceback" in result.err) == (WRONG_USAGE, True, False), result.err
+    assert not list(corpus.folder.rglob("pairs*"))
