@@ -64,3 +64,12 @@ def test_the_memory_benchmark_prints_the_growth() -> None:
     assert done.returncode == 0, done.stderr
     assert re.search(r"\b200\b.*\d MB", done.stdout)
     assert re.search(r"\d\.\d\d ×", done.stdout)
+
+
+@pytest.mark.parametrize(("limit", "code"), [("1000", 0), ("1", 1)])
+def test_the_candidates_benchmark_limits_the_memory(limit: str, code: int) -> None:
+    options = ("--codes", "200", "--queries", "10", "--dimensions", "8", "--max-mb", limit)
+    command = [sys.executable, "-m", "tests.benchmarks.candidates", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert re.search(r"^mean: .* \d+ MB\b", done.stdout)

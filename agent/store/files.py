@@ -181,7 +181,7 @@ def lock_folder(folder: Path) -> int:
     path = folder / LOCK
     descriptor = open_run_file(path)
     try:
-        _lock(folder, descriptor)
+        lock_file(folder, descriptor)
         since = datetime.now(UTC).isoformat(timespec="seconds")
         with writing(path):
             os.ftruncate(descriptor, 0)
@@ -192,7 +192,8 @@ def lock_folder(folder: Path) -> int:
     return descriptor
 
 
-def _lock(folder: Path, descriptor: int) -> None:
+def lock_file(folder: Path, descriptor: int) -> None:
+    """Lock an open file in a folder until its descriptor is closed. See `lock_folder`."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

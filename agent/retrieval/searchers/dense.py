@@ -22,7 +22,7 @@ from agent.errors import RunStopped, UsageError
 from agent.evaluation.statistics import import_numpy
 from agent.retrieval.searchers.base import Progress, SearchResult, Vectors, select_best_codes
 from agent.retrieval.searchers.recipes import Kind
-from agent.store.files import append_line, open_run_file, reading, writing
+from agent.store.files import append_line, lock_file, open_run_file, reading, writing
 from agent.wording import plural
 
 if TYPE_CHECKING:
@@ -84,11 +84,11 @@ class EmbeddingFile:
     """Stores vectors on disk, in files named after a hash of the texts and settings.
 
     `KEY.f32` contains one row of little-endian float32 values per text, in the order of the texts. Each line of
-    `KEY.jsonl` records the number of complete rows after a batch. Opening the files removes data after the last
-    complete batch. The caller must be the only writer.
+    `KEY.jsonl` records the number of complete rows after a batch. Opening the files locks them and removes data after
+    the last complete batch.
 
     Raises:
-        RunFolderError: a file is a link, or not a regular file.
+        RunFolderError: a file is a link or not a regular file, or another process has locked it.
         StorageError: a file cannot be written.
     """
 
@@ -102,6 +102,7 @@ class EmbeddingFile:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._data, self._record = map(open_run_file, (self._path, self._path.with_suffix(".jsonl")))
+            lock_file(folder, self._data)
             self._load_record()
 
     def __enter__(self) -> Self:

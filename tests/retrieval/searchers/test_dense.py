@@ -203,6 +203,16 @@ def test_a_full_disk_raises_storage_error_and_the_index_can_be_resumed(tmp_path:
         assert next(disk.glob("*.f32")).stat().st_size == 200 * 1024 * 4
 
 
+def test_vectors_have_one_writer(tmp_path: Path) -> None:
+    class Nested(HashEmbedder):
+        def embed(self, texts: Sequence[str], kind: Kind) -> EmbeddedTexts:
+            with pytest.raises(RunFolderError, match="in use"):
+                DenseSearcher(HashEmbedder(), tmp_path).index(CODES, silent)
+            return super().embed(texts, kind)
+
+    DenseSearcher(Nested(), tmp_path).index(CODES, silent)
+
+
 def test_links_are_not_followed(tmp_path: Path) -> None:
     DenseSearcher(HashEmbedder(), tmp_path).index(CODES, silent)
     [data] = tmp_path.glob("*.f32")
