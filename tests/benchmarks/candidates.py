@@ -1,7 +1,6 @@
 """Measures time and peak memory of `agent corpus candidates` with stored random vectors.
 
-Each rule is measured in a process of its own. Memory is the peak resident memory without the texts. Exits with 1 if it
-exceeds the limit. The vectors need 4 bytes × codes × searchers × dimensions of disk space in TMPDIR.
+Memory is the peak resident memory of a process without the texts. Exits with 1 if it exceeds the limit.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,28 +22,24 @@ from agent.corpus.output import open_output
 from agent.retrieval.searchers.dense import DenseSearcher, EmbeddingFile
 
 
-@dataclass
-class StoredEmbedder:
-    """An embedder whose vectors are all stored."""
-
-    name: str
-    about, concurrency, settings, embed = "", 1, {"random": True}, None
+def make_embedder(name: str) -> Any:
+    """Return an embedder whose vectors are all stored."""
+    return SimpleNamespace(name=name, about="", concurrency=1, settings={"random": True}, embed=None)
 
 
 def make_texts(kind: str, count: int) -> list[str]:
-    # vectors are stored by length, which is not the order of the texts
+    """Return texts of different lengths, because vectors are stored in the order of length."""
     return [f"{kind} {number} " + "pass " * (number % 97) for number in range(count)]
 
 
-def store_vectors(folder: Path, sizes: dict[str, int], searchers: Sequence[str], dimensions: int) -> None:
+def store_vectors(folder: Path, searchers: list[Any], dimensions: int, **sizes: int) -> None:
     """Write random vectors to the files that `DenseSearcher` reads."""
     rng = np.random.default_rng(0)
-    for embedder in map(StoredEmbedder, searchers):
-        for kind, count in sizes.items():
-            texts = sorted(make_texts(kind, count), key=len, reverse=True)
-            with EmbeddingFile(folder, {"name": embedder.name, "kind": kind, **embedder.settings}, texts) as file:
-                while rows := min(8_192, count - file.rows):
-                    file.append(rng.standard_normal((rows, dimensions), np.float32), {})
+    for searcher, (kind, count) in product(searchers, sizes.items()):
+        texts = sorted(make_texts(kind, count), key=len, reverse=True)
+        with EmbeddingFile(folder, {"name": searcher.name, "kind": kind, **searcher.settings}, texts) as file:
+            while rows := min(8_192, count - file.rows):
+                file.append(rng.standard_normal((rows, dimensions), np.float32), {})
 
 
 def read_memory(field: str) -> float:
@@ -52,16 +47,13 @@ def read_memory(field: str) -> float:
     return int(Path("/proc/self/status").read_text().split(f"{field}:")[1].split()[0]) / 1024
 
 
-def measure(
-    folder: Path, sizes: dict[str, int], searchers: Sequence[str], combine: Any
-) -> tuple[float, float, float, float]:
+def measure(folder: Path, searchers: list[Any], combine: Any, **sizes: int) -> tuple[float, float, float, float]:
     """Propose and write pairs. Return the duration and the CPU time in seconds, and the memory and the texts in MB."""
-    before, rules = read_memory("VmRSS"), CandidateRules(combine=combine)
-    queries, codes = (make_texts(kind, count) for kind, count in sizes.items())
+    before, texts = read_memory("VmRSS"), [make_texts(kind, count) for kind, count in sizes.items()]
     size, start, cpu = read_memory("VmRSS") - before, time.perf_counter(), time.process_time()
-    dense: list[Any] = [DenseSearcher(StoredEmbedder(name), folder) for name in searchers]  # type: ignore[arg-type]
-    proposals, _ = propose_codes(dense, queries, codes, rules, lambda *_: None)
-    items = [[Item(str(number), text, "python", {}) for number, text in enumerate(part)] for part in (queries, codes)]
+    rules, dense = CandidateRules(combine), [DenseSearcher(embedder, folder) for embedder in searchers]
+    proposals, _ = propose_codes(dense, *texts, rules, lambda *_: None)  # type: ignore[misc]
+    items = [[Item(str(number), text, "python", {}) for number, text in enumerate(part)] for part in texts]
     with open_output(folder / "pairs.jsonl") as writer:
         write_pairs(writer, *items, proposals, rules)
     return time.perf_counter() - start, time.process_time() - cpu, read_memory("VmHWM") - size, size
@@ -73,11 +65,11 @@ def main() -> None:
     for name, default in {"codes": 20_000, "queries": 500, "searchers": 3, "dimensions": 768, "max-mb": 1_000}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     a = parser.parse_args()
-    sizes, searchers = {"query": a.queries, "code": a.codes}, [f"m{number}" for number in range(a.searchers)]
+    sizes, searchers = {"query": a.queries, "code": a.codes}, [make_embedder(f"m{n}") for n in range(a.searchers)]
     with tempfile.TemporaryDirectory() as folder, get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        store_vectors(Path(folder), sizes, searchers, a.dimensions)
+        store_vectors(Path(folder), searchers, a.dimensions, **sizes)
         for combine in ("mean", "repository"):
-            seconds, cpu, peak, texts = pool.apply(measure, (Path(folder), sizes, searchers, combine))
+            seconds, cpu, peak, texts = pool.apply(measure, (Path(folder), searchers, combine), sizes)
             speed = f"{seconds:.1f} s, {cpu:.1f} s CPU, {a.codes * a.queries / seconds / 1e6:.1f} million pairs/s"
             print(f"{combine}: {speed}, {peak:.0f} MB besides {texts:.0f} MB of texts", flush=True)
             if peak > a.max_mb:
