@@ -252,9 +252,7 @@ class DenseSearcher:
             best = select_best_codes(exact.astype(np.float32), depth)
             yield SearchResult(positions[best.positions], best.scores)
 
-    def _embed_texts(
-        self, texts: Sequence[str], kind: Kind, progress: Progress
-    ) -> tuple[EmbeddingFile, list[int]]:
+    def _embed_texts(self, texts: Sequence[str], kind: Kind, progress: Progress) -> tuple[EmbeddingFile, list[int]]:
         """Return a closed file with the vectors of all texts, longest text first, and the position of each row's text.
 
         `map_vectors` and `read_vectors` open the file again.
