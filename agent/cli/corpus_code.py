@@ -50,14 +50,9 @@ def run(
             if any(isinstance(source, SourceFile) and source.path == target.resolve() for source in sources):
                 raise UsageError(f"-o: {target} is an input file. Choose another path.")
         with open_output(out) as writer, Steps(notes) as steps:
+            cores = jobs or count_cores()
             summary = extract_codes(
-                sources,
-                writer,
-                steps,
-                filters=filters,
-                language=language,
-                clusters=clusters,
-                jobs=jobs or count_cores(),
+                sources, writer, steps, filters=filters, language=language, clusters=clusters, jobs=cores
             )
     except (KeyboardInterrupt, RunStopped) as error:
         explain_stop(notes, error, "No output was written.")

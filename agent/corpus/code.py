@@ -11,14 +11,14 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 
 from agent.corpus.filters import FILTERS, classify_non_python
 from agent.corpus.near_duplicates import cluster
 from agent.corpus.notebooks import read_cells
 from agent.corpus.output import CorpusWriter
 from agent.corpus.provenance import find_licence
-from agent.corpus.sources import MAX_CODE_SIZE, Found, SourceFile, iterate_rows, mark_damaged
+from agent.corpus.sources import MAX_CODE_SIZE, PYTHON_SUFFIXES, Found, SourceFile, iterate_rows, mark_damaged
 from agent.datasets.encoding import dumps, loads
 from agent.datasets.sources import open_regular
 from agent.errors import InputError
@@ -29,7 +29,7 @@ from agent.retrieval.searchers.base import Progress
 from agent.scratch import Scratch, as_key, from_key
 
 _PLACE = ("id", "path", "lines", "cell", "name", "class", "repository", "commit", "licence")
-RECORD = (*_PLACE, "code", "language", "docstring", "sha256", "cluster", "other_places")
+RECORD = ("id", "code", "language", "docstring", *_PLACE[1:], "sha256", "cluster", "other_places")
 """The fields of a record."""
 
 _MAX_NOTEBOOK_SIZE = 20_000_000  # notebooks contain images
@@ -142,9 +142,10 @@ def _make_tasks(sources: Sequence[SourceFile | Found]) -> Iterator[tuple[list[So
     """Group files and rows into tasks of similar size. Yields each task with the number of sources read so far."""
     task, size = list[SourceFile | Found](), 0
     for number, source in enumerate(sources):
-        for item in iterate_rows(source) if isinstance(source, SourceFile) and source.is_dataset else [source]:
+        is_dataset = isinstance(source, SourceFile) and source.path.suffix.lower() not in PYTHON_SUFFIXES
+        for item in iterate_rows(cast("SourceFile", source)) if is_dataset else [source]:
             task.append(item)
-            size += item.size
+            size += item.size if isinstance(item, SourceFile) else len(item.code or "")
             if len(task) == _TASK_ITEMS or size >= _TASK_SIZE:
                 yield task, number
                 task, size = [], 0
@@ -173,27 +174,24 @@ def _find_reason(found: Found, filters: Iterable[str], language: str | None) -> 
 
 def _describe(found: Found) -> Found:
     """Complete the name and the docstring of a row whose code is exactly one function."""
-    fields = found.fields
-    if found.code is None or fields["language"] != "python" or (fields["name"] and fields["docstring"]):
+    name, docstring = found.fields.get("name"), found.fields.get("docstring")
+    if found.code is None or found.fields["language"] != "python" or (name and docstring):
         return found
     function = describe_function(found.code)
-    if function is None:
-        return found
-    texts = {"name": fields["name"] or function.name, "docstring": fields["docstring"] or function.docstring}
-    return replace(found, fields={**fields, **texts})
+    texts = {"name": name or function.name, "docstring": docstring or function.docstring} if function else {}
+    return replace(found, fields={**found.fields, **texts})
 
 
 def _extract_functions(source: SourceFile) -> Iterator[Found]:
     is_notebook = source.path.suffix.lower() == ".ipynb"
     limit = _MAX_NOTEBOOK_SIZE if is_notebook else MAX_CODE_SIZE
-    cells: list[tuple[int | None, str]]
     try:
         with open_regular(source.path) as file:
             data = file.read(limit + 1)
         if len(data) > limit:
             yield mark_damaged("file is too large", path=source.name, cause=f"the limit is {limit:,} bytes")
             return
-        cells = [*read_cells(data)] if is_notebook else [(None, _decode(data))]
+        cells = read_cells(data) if is_notebook else [(None, _decode(data))]
     except (OSError, SyntaxError, LookupError, ValueError) as error:
         cause = getattr(error, "strerror", None) or str(error)
         yield mark_damaged("file cannot be read", path=source.name, cause=cause)
@@ -209,11 +207,10 @@ def _extract_functions(source: SourceFile) -> Iterator[Found]:
         for function in functions:
             fields = {
                 **{"id": None, "language": "python", "name": function.name, "class": function.class_name},
-                **{"docstring": function.docstring, "path": source.name, "cell": cell, **(source.origin or {})},
-                "lines": [function.start_line, function.end_line],
+                **{"docstring": function.docstring, "path": source.name, "cell": cell},
+                **{"lines": [function.start_line, function.end_line], **source.origin},
+                "licence": licence or source.origin["licence"],
             }
-            if licence:
-                fields["licence"] = licence
             place = {"path": source.name, "line": function.start_line}
             reason = "indentation cannot be removed" if function.code is None else None
             yield Found(place, fields, function.code or "", reason)

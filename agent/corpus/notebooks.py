@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 
 from agent.errors import ExtraMissing
 from agent.languages.python.source import Unparsable, normalise, parse
 
 
-def read_cells(data: bytes) -> list[tuple[int, str]]:
+def read_cells(data: bytes) -> Sequence[tuple[int | None, str]]:
     """Return the numbers and sources of a notebook's code cells, except cells that start with `%%`.
 
     All cells count, from 1. If a cell is not valid Python, lines that start with `%` or `!` become blank lines.

@@ -12,7 +12,7 @@ from agent.corpus.provenance import Origin, Origins
 from agent.datasets.arrow import is_dataset
 from agent.datasets.benchmarks.building import BenchmarkRow
 from agent.datasets.formats import expand_patterns, read_records
-from agent.datasets.sources import STDIN, BadLine
+from agent.datasets.sources import STDIN, BadLine, translate_os_errors
 from agent.errors import InputError
 
 PYTHON_SUFFIXES = (".py", ".ipynb")
@@ -28,13 +28,8 @@ class SourceFile:
 
     path: Path
     name: str
-    size: int = 0
-    origin: Origin | None = None
-
-    @property
-    def is_dataset(self) -> bool:
-        """Whether rows are read from the file."""
-        return self.path.suffix.lower() not in PYTHON_SUFFIXES
+    size: int
+    origin: Origin
 
 
 @dataclass(frozen=True)
@@ -48,11 +43,6 @@ class Found:
     fields: Mapping[str, Any]
     code: str | None = None
     removed_by: str | None = None
-
-    @property
-    def size(self) -> int:
-        """Number of characters."""
-        return len(self.code or "")
 
 
 def mark_damaged(reason: str, **place: Any) -> Found:
@@ -72,8 +62,9 @@ def list_sources(names: Iterable[str]) -> list[SourceFile | Found]:
     """
     origins, sources = Origins(), dict[Path, SourceFile | Found]()
     for path in expand_patterns(names):
-        if path != STDIN and not path.exists():
-            raise InputError("no such file or folder", path=path)
+        if path != STDIN:
+            with translate_os_errors(path):
+                path.stat()
         real = path if path == STDIN else path.resolve()
         listed = dict(_walk(real, origins)) if path.is_dir() else {}
         if not path.is_dir() or (not listed and is_dataset(path)):
@@ -89,19 +80,17 @@ def _walk(root: Path, origins: Origins) -> Iterator[tuple[Path, SourceFile | Fou
         folder = pending.pop()
         try:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            visible = [entry for entry in entries if not entry.name.startswith(".") and not entry.is_symlink()]
+            files = {Path(entry.path): entry.stat().st_size for entry in visible if entry.is_file()}
         except OSError as error:
-            yield (
-                folder,
-                mark_damaged("folder cannot be read", path=str(folder.relative_to(root)), cause=error.strerror),
-            )
+            name = str(folder.relative_to(root))
+            yield folder, mark_damaged("folder cannot be read", path=name, cause=error.strerror)
             continue
-        visible = [entry for entry in entries if not entry.name.startswith(".") and not entry.is_symlink()]
-        for entry in visible:
-            path = Path(entry.path)
-            if path.suffix.lower() in PYTHON_SUFFIXES and entry.is_file():
-                yield path, SourceFile(path, str(path.relative_to(root)), entry.stat().st_size, origins.find(path))
-        folders = [entry for entry in visible if entry.is_dir() and entry.name != "__pycache__"]
-        pending += [Path(entry.path) for entry in reversed(folders)]
+        for path, size in files.items():
+            if path.suffix.lower() in PYTHON_SUFFIXES:
+                yield path, SourceFile(path, str(path.relative_to(root)), size, origins.find(path))
+        folders = [entry.path for entry in visible if entry.is_dir() and entry.name != "__pycache__"]
+        pending += map(Path, reversed(folders))
 
 
 def iterate_rows(source: SourceFile) -> Iterator[Found]:

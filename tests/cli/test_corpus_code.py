@@ -67,11 +67,6 @@ def test_wrong_usage_leaves_no_files(agent: Commands, arguments: tuple[str, ...]
     result = agent(*COMMAND, *arguments)
     assert (result.code, word in result.err, "Traceback" in result.err) == (WRONG_USAGE, True, False), result.err
     assert list_files(agent) == before
-
-
-def test_an_input_that_is_named_as_output_is_kept(agent: Commands) -> None:
-    agent.write("a.jsonl", [{"code": ADD}])
-    agent(*COMMAND[:2], "*.jsonl", "-o", "a.jsonl", "--force")
     assert json.loads((agent.folder / "a.jsonl").read_text()) == {"code": ADD}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agent.corpus.provenance import UNKNOWN
 from agent.corpus.sources import MAX_CODE_SIZE, Found, SourceFile, iterate_rows, list_sources
 from agent.errors import InputError
 
@@ -26,7 +27,7 @@ def list_names(*paths: Path | str) -> list[str]:
 
 
 def read(path: Path) -> list[Found]:
-    return list(iterate_rows(SourceFile(path, path.name)))
+    return list(iterate_rows(SourceFile(path, path.name, 0, UNKNOWN)))
 
 
 def write_rows(path: Path, *rows: Any) -> Path:
