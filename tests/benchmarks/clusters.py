@@ -1,7 +1,4 @@
-"""Measures the clustering of the functions of the installed packages and the standard library.
-
-Adds changed copies if there are too few functions.
-"""
+"""Measures the clustering of the functions of installed packages, or of changed copies if there are too few."""
 
 from __future__ import annotations
 
