@@ -153,6 +153,15 @@ def test_the_order_of_the_codes_does_not_change_the_clusters(codes: list[str], n
         assert (names[first] == names[second]) == (shuffled[i] == shuffled[j])
 
 
+@settings(max_examples=50, deadline=None)
+@given(*[st.frozensets(st.sampled_from(WORDS), min_size=8)] * 2)
+def test_the_index_is_symmetric_and_exact(first: frozenset[str], second: frozenset[str]) -> None:
+    index, other = NearDuplicateIndex(), NearDuplicateIndex()
+    index.add(first), other.add(second)
+    assert index.find(second) == other.find(first)
+    assert index.find(second) is None or compute_jaccard(first, second) >= 0.8
+
+
 def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasketch", None)
     with pytest.raises(ExtraMissing) as raised:
