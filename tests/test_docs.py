@@ -257,8 +257,8 @@ def test_make_demo_ends_with_the_line_that_puts_agent_on_the_path(tmp_path: Path
     assert printed.splitlines()[-1].strip() == f'export PATH="{ROOT}/.venv/bin:$PATH"'
 
 
-def test_the_drawing_in_the_readme_matches_the_pipeline() -> None:
-    assert find_blocks("README.md", "mermaid") == [render_mermaid(load_variant("full"))]
+def test_the_drawing_of_the_full_variant_matches_the_pipeline() -> None:
+    assert find_blocks("variants.md", "mermaid") == [render_mermaid(load_variant("full"))]
 
 
 def test_commands_whose_output_is_compared_are_in_the_docs() -> None:
