@@ -99,6 +99,33 @@ def test_the_command_line_works_on_the_pairs_of_cosqa(commands: Path, real_data:
     assert_shown(scores, page)
 
 
+@pytest.mark.bwrap
+@pytest.mark.slow
+def test_the_page_leads_from_queries_and_code_to_labels(commands: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "building-a-dataset.md").read_text()
+    lines = re.findall(r"^\$ (agent .*)$", page.partition("`--model heuristic` applies")[0], re.MULTILINE)
+    assert [line.split()[1] for line in lines] == ["corpus", "corpus", "corpus", "annotate", "show"]
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    path = f"{commands}{os.pathsep}{os.environ['PATH']}"
+    script = "\n".join(["set -e", *lines])
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, env={**os.environ, "PATH": path}, check=True)
+    sizes = {file.name: len(file.read_text().splitlines()) for file in (tmp_path / "corpus").glob("*.jsonl")}
+    assert sizes == {
+        "queries.jsonl": 12, "queries.removed.jsonl": 8, "codes.jsonl": 13, "codes.removed.jsonl": 2,
+        "pairs.jsonl": 36, "pairs.removed.jsonl": 0,
+    }  # fmt: skip
+    with load_run(tmp_path / "runs/corpus") as view:
+        names = {pair.id: (pair.query, pair.code.split("(")[0].split()[-1]) for pair in view.pairs()}
+        labels = {names[annotation.id]: annotation.label for annotation in view.annotations()}
+    assert None not in labels.values()
+    assert (
+        labels["python reverse a list", "reverse_list"]
+        == labels["python check if year is leap year", "is_leap_year"]
+        == 1
+    )
+    assert labels["python check if year is leap year", "is_palindrome"] == 0
+
+
 def test_the_example_replies_state_that_no_model_wrote_them() -> None:
     first = json.loads((EXAMPLES / "replies.jsonl").read_text().splitlines()[0])
     assert re.search(r"\bnot\b.*\bmodel\b", first["about"])
