@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -58,6 +59,9 @@ OUTPUTS = (
     "retrieval score r",
     "retrieval compare r",
     "retrieval judge pooled/retrieval --depth 2 --model heuristic --variant single_llm",
+    "corpus queries corpus/queries.txt -o corpus/queries.jsonl",
+    "corpus code corpus/code -o corpus/codes.jsonl",
+    "corpus candidates corpus/queries.jsonl corpus/codes.jsonl --searcher bm25 --combine rrf -o corpus/pairs.jsonl",
 )
 """Commands that print JSON, in the order of their dependencies. `review` is missing, as it serves a page."""
 
@@ -161,6 +165,7 @@ def write_inputs(folder: Path) -> None:
     (folder / "replies.jsonl").write_text((EXAMPLES / "replies.jsonl").read_text())
     (folder / "program.py").write_text("def test_sum():\n    assert 1 + 1 == 2\n")
     (folder / "answers.jsonl").write_text('{"custom_id": "another", "response": {"status_code": 200, "body": {}}}\n')
+    shutil.copytree(EXAMPLES / "corpus", folder / "corpus")
     write_benchmark(folder)
     (folder / "pooled").mkdir()
     make_folder(folder / "pooled")
