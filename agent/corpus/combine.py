@@ -1,7 +1,6 @@
 """Combines searchers: by exact weighted sums of cosine similarities, or by reciprocal rank fusion.
 
-Codes are compared in shards, so memory does not grow with their number. In each shard, float32 products select pairs,
-whose scores are then computed in float64.
+Codes are compared in shards, so memory does not grow with their number.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ Array = Any  # a NumPy array
 # `_DECIMALS`, sums of reciprocal ranks to `_RANK_DECIMALS` (for two searchers, distinct sums differ by over 7e-13).
 _DECIMALS, _RANK_DECIMALS = 7, 15
 _MAX_CODES, _MAX_SCORES = 4_096, 4_000_000  # per shard and searcher
-_CHUNK_PAIRS = 512  # pairs whose vectors are gathered at a time, so that they fit into the cache
 RRF_DEPTH, _RRF_CONSTANT = 1_000, 60
 
 
@@ -77,94 +75,52 @@ def combine_cosines(
     absolute cosine for the query, or 0 if all its cosines are 0. Raises RunStopped if vectors cannot be read.
     """
     np, searchers = import_numpy(), list(vectors.values())
-    queries, count = [_Scaled(searcher.queries) for searcher in searchers], len(searchers[0].queries)
-    weights = np.full((count, len(searchers)), 1 / len(searchers))
+    queries = [_normalise(searcher.queries) for searcher in searchers]
+    weights = np.full((len(searchers), len(queries[0])), 1 / len(searchers))
     if rule == "repository":
         maxima = np.zeros(weights.shape)
-        for shard in _iterate_shards(searchers, queries, codes, "finding the largest cosines", progress):
-            _update_maxima(maxima, shard)
+        for _, cosines in _iterate_shards(searchers, queries, codes, "finding the largest cosines", progress):
+            maxima = np.maximum(maxima, [np.abs(part).max(axis=1) for part in cosines])
         weights = np.divide(1, maxima, out=np.zeros(weights.shape), where=maxima.round(_DECIMALS) > 0)
-    ensemble = BestCodes(count, top, len(searchers))
-    own = [BestCodes(count, top, 1) for _ in searchers]
-    for shard in _iterate_shards(searchers, queries, codes, "comparing vectors", progress):
-        _update_best(ensemble, shard, range(len(searchers)), weights)
-        for number, best in enumerate(own):
-            _update_best(best, shard, [number], np.ones((count, 1)))
+    ensemble = BestCodes(len(queries[0]), top, len(searchers))
+    own = [BestCodes(len(queries[0]), top, 1) for _ in searchers]
+    for start, cosines in _iterate_shards(searchers, queries, codes, "comparing vectors", progress):
+        scores = sum(part * weight[:, None] for part, weight in zip(cosines, weights, strict=True))
+        _merge_shard(ensemble, start, scores, cosines)
+        for best, part in zip(own, cosines, strict=True):
+            _merge_shard(best, start, part, [part])
     return Proposals(ensemble, {name: best.positions for name, best in zip(vectors, own, strict=True)})
 
 
-class _Scaled:
-    """Vectors of any length, their reciprocal lengths (0 for zero vectors), and float32 vectors of length 1 (`units`).
-
-    `errors` bounds the rounding errors of float32 products of units (Higham 2002, section 3.1), with some reserve.
-    """
-
-    def __init__(self, vectors: Array) -> None:
-        np, self.vectors = import_numpy(), vectors
-        lengths = np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=1))
-        self.reciprocals = np.divide(1, lengths, out=np.zeros(len(vectors)), where=lengths > 0)
-        self.units = np.empty(vectors.shape, np.float32)
-        np.multiply(vectors, self.reciprocals[:, None], out=self.units, casting="same_kind")
-        self.errors = (lengths > 0) * (vectors.shape[1] + 32) * 2.0**-24  # unit roundoff of float32
-
-
-class _Shard:
-    """All queries and a part of the codes. `cosines` contains a matrix of float32 cosines for each searcher."""
-
-    def __init__(self, start: int, queries: Sequence[_Scaled], codes: Sequence[_Scaled]) -> None:
-        self.start, self.queries, self.codes = start, queries, codes
-        self.cosines = [a.units @ b.units.T for a, b in zip(queries, codes, strict=True)]
-
-    def iterate_exact(self, selected: Array, searchers: Sequence[int]) -> Iterator[tuple[Array, Array, Array]]:
-        """Iterate over selected pairs in chunks: their queries, codes and float64 cosines (a column for each searcher).
-
-        Unlike in a matrix product, the order of summation does not depend on the position of a pair.
-        """
-        np, pairs = import_numpy(), import_numpy().flatnonzero(selected)
-        for start in range(0, len(pairs), _CHUNK_PAIRS):
-            rows, columns = np.divmod(pairs[start : start + _CHUNK_PAIRS], selected.shape[1])
-            exact = np.empty((len(rows), len(searchers)))
-            for number, searcher in enumerate(searchers):
-                a, b = self.queries[searcher], self.codes[searcher]
-                products = np.multiply(a.vectors[rows], b.vectors[columns], dtype=np.float64).sum(axis=1)
-                exact[:, number] = products * a.reciprocals[rows] * b.reciprocals[columns]
-            yield rows, columns, exact
+def _normalise(vectors: Array) -> Array:
+    """Return float64 vectors of length 1. Zero vectors are unchanged."""
+    np, vectors = import_numpy(), vectors.astype("float64")
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.divide(vectors, lengths, out=vectors, where=lengths > 0)
 
 
 def _iterate_shards(
-    searchers: Sequence[Vectors], queries: Sequence[_Scaled], codes: int, step: str, progress: Progress
-) -> Iterator[_Shard]:
-    size = max(1, min(_MAX_CODES, _MAX_SCORES // len(queries[0].vectors)))
+    searchers: Sequence[Vectors], queries: Sequence[Array], codes: int, step: str, progress: Progress
+) -> Iterator[tuple[int, list[Array]]]:
+    """Iterate over shards: the position of the first code, and each searcher's cosines, of shape (queries, codes)."""
+    size = max(1, min(_MAX_CODES, _MAX_SCORES // len(queries[0])))
     for start in range(0, codes, size):
         stop = min(start + size, codes)
-        yield _Shard(start, queries, [_Scaled(searcher.read_codes(start, stop)) for searcher in searchers])
+        pairs = zip(searchers, queries, strict=True)
+        yield start, [units @ _normalise(searcher.read_codes(start, stop)).T for searcher, units in pairs]
         progress(step, stop, codes)
 
 
-def _update_maxima(maxima: Array, shard: _Shard) -> None:
-    """Update the largest absolute cosines, an array of shape (queries, searchers)."""
-    np = import_numpy()
-    for searcher, cosines in enumerate(shard.cosines):
-        sizes, errors = np.abs(cosines), shard.queries[searcher].errors
-        limits = np.where(errors > 0, np.maximum(maxima[:, searcher], sizes.max(axis=1)) - 2 * errors, np.inf)
-        for rows, _, exact in shard.iterate_exact(sizes >= limits[:, None].astype(np.float32), [searcher]):
-            np.maximum.at(maxima[:, searcher], rows, np.abs(exact[:, 0]))
-
-
-def _update_best(best: BestCodes, shard: _Shard, searchers: Sequence[int], weights: Array) -> None:
-    """Merge the codes in a shard by weighted sums of some searchers' cosines. `weights` has a column for each."""
+def _merge_shard(best: BestCodes, start: int, scores: Array, parts: Sequence[Array]) -> None:
+    """Merge the best codes in a shard. `scores` and each of `parts` have shape (queries, codes in the shard)."""
     np, top = import_numpy(), best.positions.shape[1]
-    parts = zip(searchers, weights.T, strict=True)
-    scores = sum(shard.cosines[searcher] * column[:, None].astype(np.float32) for searcher, column in parts)
-    errors = (weights * np.stack([shard.queries[searcher].errors for searcher in searchers], axis=1)).sum(axis=1)
-    scores[errors == 0, max(0, top - shard.start) :] = -np.inf  # if all scores are 0, the first codes are the best
-    limits = best.scores[:, -1]
+    scores = scores.round(_DECIMALS) + 0.0  # -0.0 becomes 0.0
+    limits = best.scores[:, -1:]
+    is_better = scores > limits  # a code that ties with an earlier one is not better
     if (last := scores.shape[1] - top) > 0 and np.isneginf(limits).any():
-        limits = np.maximum(limits, np.partition(scores, last, axis=1)[:, last])
-    limits = limits - 2 * errors - 10.0**-_DECIMALS  # the limit and the score have one error each, and are rounded
-    for rows, columns, exact in shard.iterate_exact(scores >= limits[:, None].astype(np.float32), searchers):
-        sums = (exact * weights[rows]).sum(axis=1).round(_DECIMALS)
-        best.merge(rows, columns + shard.start, sums + 0.0, exact)  # -0.0 becomes 0.0
+        is_better &= scores >= np.partition(scores, last, axis=1)[:, last, None]
+    rows, columns = np.nonzero(is_better)
+    best.merge(rows, columns + start, scores[rows, columns], np.stack([p[rows, columns] for p in parts], axis=1))
 
 
 def cut_ranking(result: SearchResult) -> tuple[Array, Array]:
