@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli.options import AsJson
+from agent.cli.options import AsJson, BaseUrl, TrustRemoteCode
 
 app = typer.Typer(no_args_is_help=True, help="Turn queries and code into candidate pairs for `agent annotate`.")
 
@@ -82,16 +82,8 @@ def code(
     """
     from agent.cli.corpus_code import run
 
-    run(
-        paths,
-        out,
-        filters=filter_names or [],
-        language=language,
-        clusters=clusters,
-        jobs=jobs,
-        force=force,
-        as_json=as_json,
-    )
+    filters = filter_names or []
+    run(paths, out, filters=filters, language=language, clusters=clusters, jobs=jobs, force=force, as_json=as_json)
 
 
 @app.command()
@@ -129,12 +121,8 @@ def candidates(
         Path | None,
         typer.Option(metavar="FOLDER", help="Folder for vectors [default: the folder `embeddings` next to FILE]."),
     ] = None,
-    base_url: Annotated[
-        str | None, typer.Option(help="URL of the server for openai:MODEL [default: OPENAI_BASE_URL].")
-    ] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run the Python code that an hf:NAME model contains.")
-    ] = False,
+    base_url: BaseUrl = None,
+    trust_remote_code: TrustRemoteCode = False,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -146,19 +134,17 @@ def candidates(
     from agent.corpus.candidates import CandidateRules
     from agent.retrieval.searchers.recipes import EmbedderOptions
 
+    rules = CandidateRules(combine=combine, top=top, min_similarity=min_similarity, max_uses=max_uses)
+    options = EmbedderOptions(embeddings or out.with_name("embeddings"), base_url, trust_remote_code)
     run(
         queries,
         codes,
         searcher,
         out,
-        rules=CandidateRules(combine=combine, top=top, min_similarity=min_similarity, max_uses=max_uses),
+        rules=rules,
         pilot=pilot,
         seed=seed,
-        options=EmbedderOptions(
-            embeddings=embeddings or out.with_name("embeddings"),
-            base_url=base_url,
-            trust_remote_code=trust_remote_code,
-        ),
+        options=options,
         force=force,
         as_json=as_json,
     )

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from agent.cli.progress import Steps
-from agent.cli.running import check_writable, explain_stop
+from agent.cli.running import check_corpus_output, explain_stop
 from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
 from agent.corpus.candidates import CandidateRules, Item, propose_codes, read_items, write_pairs
 from agent.corpus.output import get_removed_path, open_output
 from agent.errors import RunStopped, UsageError
-from agent.exports.target import check_target
 from agent.retrieval.searchers.base import CosineSearcher, Searcher
 from agent.retrieval.searchers.recipes import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
@@ -43,8 +42,7 @@ def run(
     """
     notes = Console(stderr=True)
     searchers = _make_searchers(names, rules, options)
-    check_writable(out.parent, None)
-    check_target(out, frozenset(), force=force)
+    check_corpus_output(out, [queries, codes], force=force)
     try:
         with notes.status("reading queries and codes"):
             query_items, code_items = read_items(queries, "query"), read_items(codes, "code")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from agent.cli.progress import Steps
-from agent.cli.running import check_writable, explain_stop
+from agent.cli.running import check_corpus_output, explain_stop
 from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
 from agent.corpus.code import extract_codes
 from agent.corpus.filters import FILTERS
 from agent.corpus.output import get_removed_path, open_output
 from agent.corpus.sources import SourceFile, list_sources
-from agent.errors import ConfigError, RunStopped, UsageError
-from agent.exports.target import check_target
-from agent.processes import count_cores
+from agent.errors import ConfigError, RunStopped
 from agent.wording import plural
 
 
@@ -40,17 +39,13 @@ def run(
     for name in filters:
         if name not in FILTERS:
             raise ConfigError(f"--filter: unknown filter {name!r}. Choose from {', '.join(FILTERS)}")
-    check_writable(out.parent, None)
-    for target in (out, get_removed_path(out)):
-        check_target(target, frozenset(), force=force)
     try:
         with notes.status("listing files"):
             sources = list_sources(paths)
-        for target in (out, get_removed_path(out)):
-            if any(isinstance(source, SourceFile) and source.path == target.resolve() for source in sources):
-                raise UsageError(f"-o: {target} is an input file. Choose another path.")
+        files = [source.path for source in sources if isinstance(source, SourceFile)]
+        check_corpus_output(out, files, force=force)
         with open_output(out) as writer, Steps(notes) as steps:
-            cores = jobs or count_cores()
+            cores = jobs or os.cpu_count() or 1
             summary = extract_codes(
                 sources, writer, steps, filters=filters, language=language, clusters=clusters, jobs=cores
             )
@@ -58,7 +53,7 @@ def run(
         explain_stop(notes, error, "No output was written.")
     removed = writer.removed - summary.damaged
     numbers: dict[str, Any] = {
-        "files": sum(isinstance(source, SourceFile) for source in sources),
+        "files": len(files),
         "functions": writer.kept + summary.merged + removed.total(),
         "merged": summary.merged,
         "kept": writer.kept,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.cli.progress import Steps
-from agent.cli.running import check_writable, explain_stop
+from agent.cli.running import check_corpus_output, explain_stop
 from agent.cli.text import Console, add_row, make_table, print_json, print_text
 from agent.corpus.output import get_removed_path, open_output
 from agent.corpus.queries import QUERY_FIELDS, QueryFilter, count_agreement, read_queries
@@ -15,7 +15,6 @@ from agent.datasets.formats import expand_patterns
 from agent.errors import RunStopped, UsageError
 from agent.evaluation.measures import compute_measures
 from agent.evaluation.statistics import format_number
-from agent.exports.target import check_target
 from agent.wording import plural
 
 _CELLS = ("tp", "fp", "fn", "tn")
@@ -41,12 +40,7 @@ def run(
     if limits[1] is not None and limits[1] < limits[0]:
         raise UsageError(f"--max-words {limits[1]} is less than --min-words {limits[0]}. Pass a larger maximum.")
     paths, loaded, names = expand_patterns(files), load_rules(rules), (field,) if field else QUERY_FIELDS
-    inputs = {path.resolve() for path in (*paths, Path(rules), *([labelled] if labelled else []))}
-    check_writable(out.parent, None)
-    for target in (out, get_removed_path(out)):
-        if target.resolve() in inputs:
-            raise UsageError(f"-o: {target} is an input file. Choose another path.")
-        check_target(target, frozenset(), force=force)
+    check_corpus_output(out, [*paths, Path(rules), *([labelled] if labelled else [])], force=force)
     notes = Console(stderr=True)
     try:
         with Steps(notes) as steps:

@@ -107,6 +107,10 @@ PairsFiles = Annotated[
         "datasets, or patterns such as 'more/*.jsonl'. Pass - to read JSON Lines from standard input.",
     ),
 ]
+BaseUrl = Annotated[str | None, typer.Option(help="URL of the server for openai:MODEL [default: OPENAI_BASE_URL].")]
+TrustRemoteCode = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run the Python code that an hf:NAME model contains.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from agent.cli.declaring import SettingsCommand, add_options
-from agent.cli.options import AsJson, PoolOptions, Without
+from agent.cli.options import AsJson, BaseUrl, PoolOptions, TrustRemoteCode, Without
 
 app = typer.Typer(no_args_is_help=True, help="Measure how well code searchers answer queries.")
 
@@ -59,12 +59,8 @@ def run(
         str | None, typer.Option(help="Language of the codes. Required if the benchmark has several languages.")
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split to read from a BEIR folder [default: test].")] = None,
-    base_url: Annotated[
-        str | None, typer.Option(help="URL of the server for openai:MODEL [default: OPENAI_BASE_URL].")
-    ] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run the Python code that an hf:NAME model contains.")
-    ] = False,
+    base_url: BaseUrl = None,
+    trust_remote_code: TrustRemoteCode = False,
     pooling: Annotated[
         Literal["cls", "mean", "last", "own"] | None,
         typer.Option(help="Pooling for an hf:NAME model that has no built-in recipe."),

@@ -6,6 +6,7 @@ import logging
 import re
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,9 +14,11 @@ import typer
 
 from agent.cli import STOPPED
 from agent.cli.text import Console, print_text
+from agent.corpus.output import get_removed_path
 from agent.datasets import Dataset
 from agent.datasets.formats import strip_suffixes
 from agent.errors import RunFolderError, RunStopped, UsageError
+from agent.exports.target import check_target
 from agent.store.run_view import load_run
 from agent.wording import plural
 
@@ -54,6 +57,20 @@ def check_writable(out: Path, cache: Path | None) -> None:
         except OSError as error:
             problem = "is a file" if folder.is_file() else f"cannot be created ({error.strerror})"
             raise UsageError(f"{option}: {folder} {problem}. Pass another folder.") from error
+
+
+def check_corpus_output(out: Path, inputs: Iterable[Path], *, force: bool) -> None:
+    """Create the folder for the files of `agent corpus`, and check that both files may be written.
+
+    Raises:
+        UsageError: a file exists and must not be replaced, or is an input, or the folder cannot be created.
+    """
+    check_writable(out.parent, None)
+    resolved = {path.resolve() for path in inputs}
+    for target in (out, get_removed_path(out)):
+        if target.resolve() in resolved:
+            raise UsageError(f"-o: {target} is an input file. Choose another path.")
+        check_target(target, frozenset(), force=force)
 
 
 def describe_finished(out: Path, rounds: int) -> str:

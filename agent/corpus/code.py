@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import codecs
-import io
-import tokenize
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+import signal
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from typing import Any, cast
+from importlib.util import decode_source
+from multiprocessing import active_children, parent_process
+from threading import Thread
+from typing import Any, TypeGuard
 
 from agent.corpus.filters import FILTERS, classify_non_python
 from agent.corpus.near_duplicates import cluster
@@ -21,12 +25,15 @@ from agent.corpus.provenance import find_licence
 from agent.corpus.sources import MAX_CODE_SIZE, PYTHON_SUFFIXES, Found, SourceFile, iterate_rows, mark_damaged
 from agent.datasets.encoding import dumps, loads
 from agent.datasets.sources import open_regular
-from agent.errors import InputError
+from agent.errors import InputError, RunStopped
 from agent.languages.python.functions import describe_function, find_functions
 from agent.languages.python.source import Unparsable
-from agent.processes import map_in_processes
 from agent.retrieval.searchers.base import Progress
 from agent.scratch import Scratch, as_key, from_key
+
+# Items with the number of sources read so far.
+_Task = tuple[list[SourceFile | Found], int]
+_Result = tuple[list[Found], int]
 
 _PLACE = ("id", "path", "lines", "cell", "name", "class", "repository", "commit", "licence")
 RECORD = ("id", "code", "language", "docstring", *_PLACE[1:], "sha256", "cluster", "other_places")
@@ -34,7 +41,7 @@ RECORD = ("id", "code", "language", "docstring", *_PLACE[1:], "sha256", "cluster
 
 _MAX_NOTEBOOK_SIZE = 20_000_000  # notebooks contain images
 _TASK_ITEMS, _TASK_SIZE = 50, 250_000
-_SLOW_ENCODINGS = ("punycode", "idna")  # decoding takes quadratic time
+_TASKS_PER_JOB = 4
 _MAX_LISTED = 5
 _TABLES = """
 CREATE TABLE codes (number INTEGER PRIMARY KEY, hash BLOB UNIQUE, code BLOB);
@@ -75,9 +82,10 @@ def extract_codes(
         InputError: there is no code, or two codes have the same id.
         RunStopped: a process was killed, or the temporary file of the codes cannot be written.
     """
-    summary, table = CodeSummary(), _CodeTable()
+    summary, table, count = CodeSummary(), _CodeTable(), 0
+    total = None if any(map(_is_dataset, sources)) else len(sources)
     work = partial(_extract, filters=tuple(filters), language=language)
-    with closing(map_in_processes(work, _make_tasks(sources), jobs)) as results:
+    with closing(_map_in_processes(work, _make_tasks(sources), jobs)) as results:
         for items, done in results:
             for found in items:
                 if found.removed_by is None:
@@ -90,7 +98,8 @@ def extract_codes(
                 if found.code is None:
                     summary.damaged[found.removed_by] += 1
                     summary.first_damaged += [found.place][: _MAX_LISTED - len(summary.first_damaged)]
-            progress("extracting functions", done, len(sources))
+            count += len(items)
+            progress("extracting functions", count if total is None else done, total)
     if not table.count and writer.removed == summary.damaged:
         first = "".join(f". First problem: {place['path']}: {place['cause']}" for place in summary.first_damaged[:1])
         raise InputError(f"found no functions and no codes{first}")
@@ -138,12 +147,11 @@ class _CodeTable:
         return [loads(fields) for (fields,) in rows]
 
 
-def _make_tasks(sources: Sequence[SourceFile | Found]) -> Iterator[tuple[list[SourceFile | Found], int]]:
-    """Group files and rows into tasks of similar size. Yields each task with the number of sources read so far."""
+def _make_tasks(sources: Sequence[SourceFile | Found]) -> Iterator[_Task]:
+    """Group files and rows into tasks of similar size."""
     task, size = list[SourceFile | Found](), 0
     for number, source in enumerate(sources):
-        is_dataset = isinstance(source, SourceFile) and source.path.suffix.lower() not in PYTHON_SUFFIXES
-        for item in iterate_rows(cast("SourceFile", source)) if is_dataset else [source]:
+        for item in iterate_rows(source) if _is_dataset(source) else [source]:
             task.append(item)
             size += item.size if isinstance(item, SourceFile) else len(item.code or "")
             if len(task) == _TASK_ITEMS or size >= _TASK_SIZE:
@@ -152,9 +160,51 @@ def _make_tasks(sources: Sequence[SourceFile | Found]) -> Iterator[tuple[list[So
     yield task, len(sources)
 
 
-def _extract(
-    task: tuple[list[SourceFile | Found], int], filters: Iterable[str], language: str | None
-) -> tuple[list[Found], int]:
+def _is_dataset(source: SourceFile | Found) -> TypeGuard[SourceFile]:
+    return isinstance(source, SourceFile) and source.path.suffix.lower() not in PYTHON_SUFFIXES
+
+
+def _map_in_processes(
+    function: Callable[[_Task], _Result], tasks: Iterable[_Task], jobs: int
+) -> Generator[_Result, None, None]:
+    """Iterate over the results in the order of the tasks. Reads only a few tasks ahead."""
+    if jobs == 1:
+        yield from map(function, tasks)
+        return
+    pending = deque[Future[_Result]]()
+    executor = ProcessPoolExecutor(jobs, initializer=_prepare_process)
+    try:
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        executor.submit(int)  # starts the processes, which inherit the mask
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for task in tasks:
+            pending.append(executor.submit(function, task))
+            if len(pending) == _TASKS_PER_JOB * jobs:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    except BrokenProcessPool as error:
+        cause = "a process was killed, probably because the machine is short of memory"
+        raise RunStopped(cause, "with fewer processes (--jobs)") from error
+    finally:
+        for process in active_children():  # they may be busy
+            process.terminate()
+        executor.shutdown(cancel_futures=True)
+
+
+def _prepare_process() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes, but the parent handles it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    Thread(target=_exit_with_parent, daemon=True).start()
+
+
+def _exit_with_parent() -> None:
+    if parent := parent_process():
+        parent.join()
+        os._exit(1)
+
+
+def _extract(task: _Task, filters: Iterable[str], language: str | None) -> _Result:
     extracted = []
     for item in task[0]:
         for found in _extract_functions(item) if isinstance(item, SourceFile) else [_describe(item)]:
@@ -191,7 +241,7 @@ def _extract_functions(source: SourceFile) -> Iterator[Found]:
         if len(data) > limit:
             yield mark_damaged("file is too large", path=source.name, cause=f"the limit is {limit:,} bytes")
             return
-        cells = read_cells(data) if is_notebook else [(None, _decode(data))]
+        cells = read_cells(data) if is_notebook else [(None, decode_source(data))]
     except (OSError, SyntaxError, LookupError, ValueError) as error:
         cause = getattr(error, "strerror", None) or str(error)
         yield mark_damaged("file cannot be read", path=source.name, cause=cause)
@@ -214,10 +264,3 @@ def _extract_functions(source: SourceFile) -> Iterator[Found]:
             place = {"path": source.name, "line": function.start_line}
             reason = "indentation cannot be removed" if function.code is None else None
             yield Found(place, fields, function.code or "", reason)
-
-
-def _decode(data: bytes) -> str:
-    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-    if codecs.lookup(encoding).name in _SLOW_ENCODINGS:
-        raise LookupError(f"the encoding {encoding} is not supported")
-    return data.decode(encoding)

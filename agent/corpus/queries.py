@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ from agent.datasets.encoding import describe_json_error
 from agent.datasets.sources import open_source, read_lines
 from agent.errors import InputError
 from agent.evaluation.measures import Confusion, confusion_cell
+from agent.retrieval.searchers.base import Progress
 from agent.scratch import Scratch, as_key
 
 QUERY_FIELDS = ("query", "doc", "text", "question")
 _ID_FIELDS = ("id", "_id", "query-id", "query-idx", "idx")
-Progress = Callable[[str, int, None], None]
 
 
 class QueryFilter:

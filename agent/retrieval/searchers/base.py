@@ -11,8 +11,8 @@ from agent.evaluation.statistics import import_numpy
 if TYPE_CHECKING:
     import numpy as np
 
-# A callback that receives the name of a step, the amount of work done so far, and the total amount.
-Progress = Callable[[str, int, int], None]
+# A callback that receives the name of a step, the amount of work done so far, and the total amount if it is known.
+Progress = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True)
