@@ -28,9 +28,7 @@ def queries(
         str | None, typer.Option(metavar="NAME", help="Field with the query [default: query, doc, text or question].")
     ] = None,
     min_words: Annotated[int, typer.Option(min=1, help="Minimum number of words in a query.")] = 1,
-    max_words: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of words in a query [default: no limit].")
-    ] = None,
+    max_words: Annotated[int | None, typer.Option(min=1, help="Maximum number of words [default: no limit].")] = None,
     labelled: Annotated[
         Path | None,
         typer.Option(
@@ -70,9 +68,7 @@ def code(
         Literal["python"] | None, typer.Option(help="Keep only code that parses as this language.")
     ] = None,
     clusters: Annotated[bool, typer.Option(help="Group codes that are nearly equal.")] = True,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Number of processes [default: all cores].")
-    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes [default: all cores].")] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -113,9 +109,7 @@ def candidates(
         int | None,
         typer.Option(min=1, metavar="N", help="Maximum number of queries for each code; the best pairs are kept."),
     ] = None,
-    pilot: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Propose pairs for N randomly drawn queries only.")
-    ] = None,
+    pilot: Annotated[int | None, typer.Option(min=1, metavar="N", help="Draw N queries, and use only these.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed for --pilot.")] = 0,
     embeddings: Annotated[
         Path | None,
@@ -134,17 +128,8 @@ def candidates(
     from agent.corpus.candidates import CandidateRules
     from agent.retrieval.searchers.recipes import EmbedderOptions
 
-    rules = CandidateRules(combine=combine, top=top, min_similarity=min_similarity, max_uses=max_uses)
-    options = EmbedderOptions(embeddings or out.with_name("embeddings"), base_url, trust_remote_code)
-    run(
-        queries,
-        codes,
-        searcher,
-        out,
-        rules=rules,
-        pilot=pilot,
-        seed=seed,
-        options=options,
-        force=force,
-        as_json=as_json,
+    rules = CandidateRules(
+        combine=combine, top=top, min_similarity=min_similarity, max_uses=max_uses, pilot=pilot, seed=seed
     )
+    options = EmbedderOptions(embeddings or out.with_name("embeddings"), base_url, trust_remote_code)
+    run(queries, codes, searcher, out, rules=rules, options=options, force=force, as_json=as_json)

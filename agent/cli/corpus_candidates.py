@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from agent.cli.progress import Steps
 from agent.cli.running import check_corpus_output, explain_stop
 from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
-from agent.corpus.candidates import CandidateRules, Item, propose_codes, read_items, write_pairs
+from agent.corpus.candidates import CandidateRules, propose_codes, read_items, write_pairs
 from agent.corpus.output import get_removed_path, open_output
 from agent.errors import RunStopped, UsageError
-from agent.retrieval.searchers.base import CosineSearcher, Searcher
+from agent.retrieval.searchers.base import CosineSearcher, Searcher, report_progress
 from agent.retrieval.searchers.recipes import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
 from agent.wording import plural
@@ -28,8 +28,6 @@ def run(
     out: Path,
     *,
     rules: CandidateRules,
-    pilot: int | None,
-    seed: int,
     options: EmbedderOptions,
     force: bool,
     as_json: bool,
@@ -46,10 +44,9 @@ def run(
     try:
         with notes.status("reading queries and codes"):
             query_items, code_items = read_items(queries, "query"), read_items(codes, "code")
-        if pilot is not None:
-            if pilot > (count := len(query_items)):
-                print_text(notes, f"note: --pilot {pilot} uses all queries, because there are only {count:,}")
-            drawn = random.Random(seed).sample(range(count), min(pilot, count))
+        if rules.pilot is not None:
+            count = len(query_items)
+            drawn = random.Random(rules.seed).sample(range(count), min(rules.pilot, count))
             query_items = [query_items[position] for position in sorted(drawn)]
         with Steps(notes) as steps:
             query_texts, code_texts = ([item.text for item in items] for items in (query_items, code_items))
@@ -57,7 +54,8 @@ def run(
             for message in messages:
                 print_text(notes, f"note: {message}")
             with open_output(out) as writer:
-                uses, unanswered = write_pairs(writer, _track(query_items, steps), code_items, proposals, rules)
+                tracked = report_progress(query_items, "writing pairs", steps)
+                uses, unanswered = write_pairs(writer, tracked, code_items, proposals, rules)
     except (KeyboardInterrupt, RunStopped) as error:
         explain_stop(notes, error, "Stored vectors will be reused.")
     summary = {
@@ -85,12 +83,6 @@ def _make_searchers(names: Sequence[str], rules: CandidateRules, options: Embedd
             remedy = "Use the searchers lsa, hf:NAME or openai:MODEL, or pass --combine rrf."
             raise UsageError(f"{searcher.name} has no vectors, which --combine {rules.combine} needs. {remedy}")
     return searchers
-
-
-def _track(items: Sequence[Item], steps: Steps) -> Iterator[Item]:
-    for number, item in enumerate(items, 1):
-        yield item
-        steps("writing pairs", number, len(items))
 
 
 def _print(out: Path, summary: Mapping[str, Any]) -> None:

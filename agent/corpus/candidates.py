@@ -26,13 +26,16 @@ _FIELDS = ("cluster", "repository", "licence", "language")
 class CandidateRules:
     """Rules for pairs: the number of codes for each query, the minimum mean cosine, and the maximum uses of a code.
 
-    In CoSQA, `top` is 1, `min_similarity` is 0.5 and `max_uses` is 10. Only `mean` allows `min_similarity`.
+    In CoSQA, `top` is 1, `min_similarity` is 0.5 and `max_uses` is 10. Only `mean` allows `min_similarity`. `pilot` is
+    the number of queries to draw at random; by default, all queries are used.
     """
 
     combine: Literal["mean", "repository", "rrf"] = "mean"
     top: int = 20
     min_similarity: float | None = None
     max_uses: int | None = None
+    pilot: int | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if self.min_similarity is not None and self.combine != "mean":

@@ -31,9 +31,8 @@ from agent.languages.python.source import Unparsable
 from agent.retrieval.searchers.base import Progress
 from agent.scratch import Scratch, as_key, from_key
 
-# Items with the number of sources read so far.
-_Task = tuple[list[SourceFile | Found], int]
-_Result = tuple[list[Found], int]
+_Task = list[SourceFile | Found]
+_Result = tuple[list[Found], int]  # with the number of items in the task
 
 _PLACE = ("id", "path", "lines", "cell", "name", "class", "repository", "commit", "licence")
 RECORD = ("id", "code", "language", "docstring", *_PLACE[1:], "sha256", "cluster", "other_places")
@@ -82,11 +81,11 @@ def extract_codes(
         InputError: there is no code, or two codes have the same id.
         RunStopped: a process was killed, or the temporary file of the codes cannot be written.
     """
-    summary, table, count = CodeSummary(), _CodeTable(), 0
+    summary, table, done = CodeSummary(), _CodeTable(), 0
     total = None if any(map(_is_dataset, sources)) else len(sources)
     work = partial(_extract, filters=tuple(filters), language=language)
     with closing(_map_in_processes(work, _make_tasks(sources), jobs)) as results:
-        for items, done in results:
+        for items, size in results:
             for found in items:
                 if found.removed_by is None:
                     is_new = table.add(found)
@@ -98,8 +97,8 @@ def extract_codes(
                 if found.code is None:
                     summary.damaged[found.removed_by] += 1
                     summary.first_damaged += [found.place][: _MAX_LISTED - len(summary.first_damaged)]
-            count += len(items)
-            progress("extracting functions", count if total is None else done, total)
+            done += size
+            progress("extracting functions", done, total)
     if not table.count and writer.removed == summary.damaged:
         first = "".join(f". First problem: {place['path']}: {place['cause']}" for place in summary.first_damaged[:1])
         raise InputError(f"found no functions and no codes{first}")
@@ -150,14 +149,14 @@ class _CodeTable:
 def _make_tasks(sources: Sequence[SourceFile | Found]) -> Iterator[_Task]:
     """Group files and rows into tasks of similar size."""
     task, size = list[SourceFile | Found](), 0
-    for number, source in enumerate(sources):
+    for source in sources:
         for item in iterate_rows(source) if _is_dataset(source) else [source]:
             task.append(item)
             size += item.size if isinstance(item, SourceFile) else len(item.code or "")
             if len(task) == _TASK_ITEMS or size >= _TASK_SIZE:
-                yield task, number
+                yield task
                 task, size = [], 0
-    yield task, len(sources)
+    yield task
 
 
 def _is_dataset(source: SourceFile | Found) -> TypeGuard[SourceFile]:
@@ -188,7 +187,7 @@ def _map_in_processes(
         raise RunStopped(cause, "with fewer processes (--jobs)") from error
     finally:
         for process in active_children():  # they may be busy
-            process.terminate()
+            process.kill()
         executor.shutdown(cancel_futures=True)
 
 
@@ -206,11 +205,11 @@ def _exit_with_parent() -> None:
 
 def _extract(task: _Task, filters: Iterable[str], language: str | None) -> _Result:
     extracted = []
-    for item in task[0]:
+    for item in task:
         for found in _extract_functions(item) if isinstance(item, SourceFile) else [_describe(item)]:
             reason = found.removed_by or _find_reason(found, filters, language)
             extracted.append(replace(found, removed_by=reason))
-    return extracted, task[1]
+    return extracted, len(task)
 
 
 def _find_reason(found: Found, filters: Iterable[str], language: str | None) -> str | None:

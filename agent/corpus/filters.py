@@ -51,7 +51,8 @@ def _has_input(arguments: ast.arguments) -> bool:
 
 
 def filter_cosqa(code: str, documentation: str | None) -> str | None:
-    """Return why CoSQA removes code with this documentation, or None. Source: section 3.1 of the CoSQA paper.
+    """Return why CoSQA removes code with this documentation, or None. Source: "Code Collection" in section 3.1 of the
+    CoSQA paper.
 
     Code must be one complete function with English documentation, without images and `http://` links. The language is
     judged only by the share of ASCII characters.

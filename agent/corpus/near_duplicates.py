@@ -7,6 +7,7 @@ is equal, which has the probability 1 − (1 − s^ROWS)^BANDS: .981 at .8, and 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -89,7 +90,7 @@ def _connect_sets(sets: Sequence[bytes], signatures: bytearray, progress: Progre
 
     bands = import_numpy().frombuffer(signatures, dtype="=u4").reshape(-1, BANDS, ROWS)
     for band in range(BANDS):
-        for bucket in _iterate_buckets(bands[:, band]):
+        for bucket in _group_rows(bands[:, band]):
             if len({find_name(number) for number in bucket}) == 1:
                 continue
             find_similar = _make_comparer([sets[number] for number in bucket])
@@ -119,13 +120,12 @@ def _make_comparer(sets: Sequence[bytes]) -> Callable[[int], Iterator[int]]:
     return find_similar
 
 
-def _iterate_buckets(band: Any) -> Iterator[Sequence[int]]:
-    """Iterate over the numbers of the rows that are equal, in groups of two or more."""
-    np = import_numpy()
-    _, groups, sizes = np.unique(band, axis=0, return_inverse=True, return_counts=True)
-    order = np.argsort(groups.ravel(), kind="stable")
-    for start, size in zip((np.cumsum(sizes) - sizes)[sizes > 1], sizes[sizes > 1], strict=True):
-        yield order[start : start + size].tolist()
+def _group_rows(band: Any) -> list[list[int]]:
+    """Return the numbers of the rows that are equal, in groups of two or more."""
+    groups = defaultdict[bytes, list[int]](list)
+    for number, values in enumerate(band):
+        groups[values.tobytes()].append(number)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 class _Signer:

@@ -25,8 +25,8 @@ _LINES_WITH_LICENCE = 20
 _ORIGIN_URL = re.compile(
     r'^\[remote "origin"\][ \t]*\n(?:(?!\[).*\n)*?[ \t]*url[ \t]*=[ \t]*(\S+)[ \t]*$', re.MULTILINE
 )
-_SSH_URL = re.compile(r"(?:[\w.-]+@)?([\w-]+(?:\.[\w-]+)+):(\w[\w./~-]*)")
-_HOST = re.compile(r"[\w.-]+")
+_SSH_URL = re.compile(r"\A(?:[\w.-]+@)?([\w-]+(?:\.[\w-]+)+):(\w[\w./~-]*)\Z")
+_URL_SCHEMES = ("https", "http", "ssh", "git")
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _SPDX = re.compile(r"#.*SPDX-License-Identifier:[ \t]*([A-Za-z0-9(][A-Za-z0-9.+() :-]*)")
 
@@ -88,16 +88,15 @@ def _read_text(path: Path) -> str:
 def _clean_url(url: str) -> str | None:
     """Remove the user, the password, the query and the fragment. Return None for local paths and unusual URLs."""
     try:
-        parts = urlsplit(_SSH_URL.sub(r"ssh://\1/\2", url) if _SSH_URL.fullmatch(url) else url)
-        host, port = parts.hostname or "", f":{parts.port}" if parts.port else ""
+        parts = urlsplit(_SSH_URL.sub(r"ssh://\1/\2", url))
     except ValueError:
         return None
-    usual = parts.scheme in ("https", "http", "ssh", "git") and _HOST.fullmatch(host)
-    return f"{parts.scheme}://{host}{port}{parts.path}" if usual else None
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}" if parts.scheme in _URL_SCHEMES and host else None
 
 
 def _read_distributions(folder: Path) -> dict[Path, Origin]:
-    installed: list[tuple[str, list[Path], Origin]] = []
+    installed: dict[Path, Origin] = {}
     for distribution in distributions(path=[str(folder)]):
         try:
             rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
@@ -106,20 +105,15 @@ def _read_distributions(folder: Path) -> dict[Path, Origin]:
         except (OSError, ValueError, TypeError, csv.Error):  # TypeError: it has no metadata
             continue
         origin = {"repository": metadata["Name"], "commit": metadata["Version"], "licence": _get_licence(metadata)}
-        installed.append((str(metadata["Name"]), files, origin))
-    # sorted, because the order of a folder's entries is arbitrary and two distributions may list the same file
-    return {file: origin for _, files, origin in sorted(installed, key=lambda item: item[0]) for file in files}
+        installed |= dict.fromkeys(files, origin)
+    return installed
 
 
 def _get_licence(metadata: Message) -> str | None:
     classifiers = [text for text in metadata.get_all("Classifier", []) if text.startswith("License ::")]
     names = [text.rpartition(" :: ")[2] for text in classifiers if text != "License :: OSI Approved"]
-    for text in (metadata["License-Expression"], metadata["License"], ", ".join(names)):
-        if (
-            text
-            and len(text) <= _MAX_LICENCE_LENGTH
-            and "\n" not in text
-            and text.strip().upper() not in ("", "UNKNOWN")
-        ):
-            return str(text).strip()
+    for value in (metadata["License-Expression"], metadata["License"], ", ".join(names)):
+        text = str(value or "").strip()
+        if text.upper() not in ("", "UNKNOWN") and len(text) <= _MAX_LICENCE_LENGTH and "\n" not in text:
+            return text
     return None

@@ -12,7 +12,7 @@ from agent.corpus.provenance import Origin, Origins
 from agent.datasets.arrow import is_dataset
 from agent.datasets.benchmarks.building import BenchmarkRow
 from agent.datasets.formats import expand_patterns, read_records
-from agent.datasets.sources import STDIN, BadLine, translate_os_errors
+from agent.datasets.sources import BadLine, translate_os_errors
 from agent.errors import InputError
 
 PYTHON_SUFFIXES = (".py", ".ipynb")
@@ -62,10 +62,9 @@ def list_sources(names: Iterable[str]) -> list[SourceFile | Found]:
     """
     origins, sources = Origins(), dict[Path, SourceFile | Found]()
     for path in expand_patterns(names):
-        if path != STDIN:
-            with translate_os_errors(path):
-                path.stat()
-        real = path if path == STDIN else path.resolve()
+        with translate_os_errors(path):
+            path.stat()
+        real = path.resolve()
         listed = dict(_walk(real, origins)) if path.is_dir() else {}
         if not path.is_dir() or (not listed and is_dataset(path)):
             name = path.name if path.is_absolute() or ".." in path.parts else str(path)

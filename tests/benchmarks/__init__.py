@@ -5,6 +5,6 @@
 - `tests.benchmarks.throughput`: pairs per second in one process and on Ray, compared with the ideal time;
 - `tests.benchmarks.memory`: the peak memory of a large run, compared with a small one;
 - `tests.benchmarks.reports`: the time to write and open a report;
-- `tests.benchmarks.clusters`: the throughput, memory and recall of clustering code;
+- `tests.benchmarks.clusters`: the throughput and memory of clustering code;
 - `tests.benchmarks.candidates`: the time and peak memory of proposing candidate pairs with stored vectors.
 """

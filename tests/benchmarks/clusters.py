@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import re
 import resource
 import sysconfig
@@ -17,7 +16,7 @@ from itertools import chain, islice
 from multiprocessing import get_context
 from pathlib import Path
 
-from agent.corpus.near_duplicates import THRESHOLD, cluster, shingle_code
+from agent.corpus.near_duplicates import cluster
 from agent.languages.python.functions import find_functions
 from agent.languages.python.source import Unparsable
 
@@ -33,20 +32,6 @@ def write_functions(file: Path, number: int) -> None:
     file.write_text("".join(f"{json.dumps(code)}\n" for code in islice(chain(codes, copies), number)))
 
 
-def measure_recall(codes: list[str]) -> float:
-    """Change up to 4 tokens in a copy of each code, and return the share of similar copies in the right cluster."""
-    numbers, pairs = random.Random(1), []
-    for code in codes:
-        parts = re.findall(r"\w+|[^\w\s]|\s+", code)
-        for _ in range(numbers.randint(1, 4)):
-            parts[numbers.randrange(len(parts))] = "changed"
-        first, second = shingle_code(code), shingle_code("".join(parts))
-        if len(first & second) / len(first | second) >= THRESHOLD:
-            pairs += [code, "".join(parts)]
-    names = cluster(pairs, len(pairs), lambda *_: None)
-    return 2 * sum(first == second for first, second in zip(names[::2], names[1::2], strict=True)) / len(names)
-
-
 def main() -> None:
     """Parse the command line, measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.clusters", description=__doc__)
@@ -58,10 +43,8 @@ def main() -> None:
             start = time.process_time()
             sizes = Counter(cluster(map(json.loads, lines), number, lambda *_: None))
         seconds, megabytes = time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        codes = [json.loads(line) for line in file.read_text().splitlines()[:: max(1, number // 2000)]]
     print(f"{number:,} functions: {seconds:.0f} s CPU, {number / seconds:,.0f} per s, {megabytes:.0f} MB peak memory")
     print(f"{len(sizes):,} clusters, {sum(size for size in sizes.values() if size > 1):,} functions in shared clusters")
-    print(f"recall of similar copies: {measure_recall(codes):.4f}")
 
 
 if __name__ == "__main__":

@@ -77,8 +77,7 @@ def test_a_pilot_is_drawn_without_replacement(corpus: Commands) -> None:
     assert corpus(*COMMAND, *options, "2", "--seed", "3").json["queries"] == 2
     drawn = sorted(random.Random(3).sample(range(3), 2))
     assert [pair.split("/")[0] for pair in read_pair_scores(corpus)] == [f"q{number + 1}" for number in drawn]
-    result = corpus(*COMMAND, *options, "9")
-    assert (result.json["queries"], "--pilot 9" in result.err) == (3, True)
+    assert corpus(*COMMAND, *options, "9").json["queries"] == 3
 
 
 @pytest.mark.parametrize(
@@ -87,7 +86,7 @@ def test_a_pilot_is_drawn_without_replacement(corpus: Commands) -> None:
         (("lsa", "--searcher", "bm25"), "--combine rrf"),
         (("lsa", "--searcher", "lsa"), "lsa, lsa"),
         (("bm25", "--combine", "rrf", "--min-similarity", "0.5"), "--min-similarity"),
-        (("lsa", "-o", "codes.jsonl"), "--force"),
+        (("lsa", "-o", "codes.jsonl", "--force"), "codes.jsonl"),
     ],
 )
 def test_wrong_usage_leaves_no_files(corpus: Commands, options: tuple[str, ...], text: str) -> None:

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
+from typing import Any, NoReturn
 
 import pytest
+import typer
 
 from agent.cli import STOPPED, WRONG_USAGE
-from tests.cli.commands import Commands, make_environment
+from agent.cli.corpus_queries import run
+from agent.corpus.queries import QueryFilter
+from tests.cli.commands import Commands
 
 QUERIES = "python sort\npython sort\npython ide\npython vim\npython ide 2\nsort\n"
 REQUIRED = {"without python": 1}
-ENDLESS = """
-import sys, time
-import agent.cli, agent.cli.corpus_queries as command
-def read_queries(paths, names):
-    print("begun", file=sys.stderr, flush=True)
-    time.sleep(60)
-command.read_queries = read_queries
-agent.cli.main()
-"""
 
 
 def read_files(agent: Commands) -> dict[str, str]:
@@ -72,14 +64,14 @@ def test_wrong_usage_writes_no_files(agent: Commands, arguments: str) -> None:
     assert read_files(agent) == before
 
 
-def test_ctrl_c_leaves_earlier_files_unchanged(agent: Commands) -> None:
+def test_ctrl_c_leaves_earlier_files_unchanged(agent: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
     agent.write("a.txt", QUERIES)
     agent.write("q.jsonl", "old")
-    command = [sys.executable, "-c", ENDLESS, "corpus", "queries", "a.txt", "-o", "q.jsonl", "--force"]
-    process = subprocess.Popen(command, cwd=agent.folder, env=make_environment(), stderr=subprocess.PIPE, text=True)
-    with process:
-        assert process.stderr.readline() == "begun\n"
-        process.send_signal(signal.SIGINT)
-        assert "Traceback" not in process.stderr.read()
-        assert process.wait() == STOPPED
-    assert read_files(agent) == {"a.txt": QUERIES, "q.jsonl": "old"}
+    monkeypatch.setattr(QueryFilter, "check", interrupt)
+    options: dict[str, Any] = {"rules": "none", "field": None, "limits": (1, None), "labelled": None}
+    with pytest.raises(typer.Exit) as caught:
+        run([str(agent.folder / "a.txt")], agent.folder / "q.jsonl", **options, force=True, as_json=False)
+    assert (caught.value.exit_code, read_files(agent)) == (STOPPED, {"a.txt": QUERIES, "q.jsonl": "old"})

@@ -238,17 +238,3 @@ class TestWithoutLabels:
         assert (alone.code, "--judge benchmark" in alone.err) == (2, True)
         again = searched("retrieval", "run", "small", "--searcher", "bm25", "-o", "r")
         assert again.out.endswith("agent retrieval score r\n")
-
-    def test_the_report_works_before_and_after_judging(self, searched: Commands) -> None:
-        for _ in range(2):
-            assert searched("report", "r").code == 0
-            assert "bm25" in (searched.folder / "r/report.html").read_text()
-            searched(*self.JUDGE)
-            assert searched("retrieval", "score", "r").code == 0
-
-    def test_candidates_are_judged(self, agent: Commands) -> None:
-        rows = [{"id": code, "query": "add", "code": text, "meta": {}} for code, text in CODES.items()]
-        pairs = agent.write("pairs.jsonl", rows)
-        assert agent("retrieval", "run", pairs, "--searcher", "bm25", "-o", "r").code == 0
-        document = agent(*self.JUDGE, "--json").json
-        assert document["pool"] == document["relevant"] + document["irrelevant"] > 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ from agent.corpus.combine import BestCodes, Proposals
 from agent.corpus.output import open_output
 from agent.datasets import read_pairs
 from agent.errors import InputError, RunStopped
-from agent.retrieval.searchers.base import SearchResult, Vectors
 from agent.retrieval.searchers.dense import DenseSearcher
+from agent.retrieval.searchers.recipes import EmbedderOptions
+from agent.retrieval.searchers.registry import make_searcher
 from tests.corpus.test_combine import compute_cosines, rank
 from tests.retrieval.searchers.test_dense import CODES, HashEmbedder, silent
 
@@ -120,34 +120,9 @@ def test_truncated_and_inconsistent_vectors_stop_the_run(tmp_path: Path) -> None
         DenseSearcher(HashEmbedder(dimensions=9), tmp_path).embed(CODES, ["other"], silent)
 
 
-class Fake:
-    """A searcher that checks that the searcher before it is gone."""
-
-    before: weakref.ref[Fake] | None = None
-    notes = ("a note",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def index(self, _codes: Sequence[str], progress: Any) -> None:
-        assert Fake.before is None or Fake.before() is None
-        Fake.before = weakref.ref(self)
-        progress("indexing", 1, 1)
-
-    def search(self, queries: Sequence[str], _depth: int, _progress: Any) -> Any:
-        return (SearchResult(np.array([0]), np.array([1.0])) for _ in queries)
-
-    def embed(self, codes: Sequence[str], queries: Sequence[str], progress: Any) -> Vectors:
-        self.index(codes, progress)
-        vectors = np.ones((len(codes), 2), np.float32)
-        return Vectors(vectors[: len(queries)], lambda start, stop: vectors[start:stop])
-
-
-@pytest.mark.parametrize("combine", ["mean", "rrf"])
-def test_only_one_searcher_is_in_memory(combine: Any) -> None:
-    Fake.before, steps = None, list[str]()
-    searchers = [Fake("a"), Fake("b")]
-    rules = CandidateRules(combine=combine, top=2)
-    proposals, notes = propose_codes(searchers, ["q"], ["c", "d"], rules, lambda step, *_: steps.append(step))
-    assert (searchers, notes, steps[:2]) == ([], ["a: a note", "b: a note"], ["a: indexing", "b: indexing"])
-    assert proposals.best.positions[0].tolist() == [0, 1 if combine == "mean" else -1]
+def test_only_one_searcher_is_in_memory() -> None:
+    searchers, alive = [make_searcher(name, EmbedderOptions()) for name in ("bm25", "lsa")], dict[str, int]()
+    propose_codes(
+        searchers, ["query"], CODES, CandidateRules("rrf"), lambda step, *_: alive.update({step: len(searchers)})
+    )
+    assert {(step.split(":")[0], left) for step, left in alive.items()} == {("bm25", 1), ("lsa", 0)}

@@ -105,26 +105,6 @@ def test_any_shard_size_equals_a_dense_computation(pairs: Any, top: int, rule: s
     assert_equals_dense(combine_pairs(pairs, top, rule, shard), pairs, rule)
 
 
-def test_vectors_that_are_nearly_equal_are_sorted_by_their_exact_scores() -> None:
-    """Float32 products cannot order these codes."""
-    rng = np.random.default_rng(2)
-    query = rng.normal(size=(1, 768))
-    noise = rng.normal(size=(500, 768))
-    codes = query + 1e-3 * noise
-    proposals = combine_pairs([(query, codes)], 30, "mean", shard=50)
-    assert_equals_dense(proposals, [(query, codes)], "mean")
-    products = (codes / np.linalg.norm(codes, axis=1, keepdims=True)).astype(np.float32) @ query[0].astype(np.float32)
-    assert np.argsort(-products, kind="stable")[:30].tolist() != proposals.best.positions[0].tolist()
-
-
-@pytest.mark.parametrize("size", [1e-30, 1e-3, 1e6, 1e30])
-def test_the_length_of_vectors_does_not_matter(size: float) -> None:
-    rng = np.random.default_rng(3)
-    queries, codes = rng.normal(size=(5, 20)), rng.normal(size=(50, 20))
-    scaled = combine_pairs([(queries * size, codes * size)], 10, "mean")
-    assert scaled.best.positions.tolist() == rank(compute_cosines(queries, codes), 10).tolist()
-
-
 def test_overlap_is_pooled_over_queries() -> None:
     best = BestCodes(2, 2, 1)
     best.positions[:] = [[0, 1], [2, -1]]

@@ -100,9 +100,6 @@ class TestRow:
             ("_id", "a", "id", "a"),
             ("nwo", "o/r", "repository", "o/r"),
             ("license", "MIT", "licence", "MIT"),
-            ("commit", "c", "commit", "c"),
-            ("class", "K", "class", "K"),
-            ("language", "java", "language", "java"),
             ("path", {"not": "text"}, "path", None),
         ],
     )

@@ -8,15 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from agent.languages.python.source import (
-    Function,
-    Unparsable,
-    find_lines_in_strings,
-    get_start_line,
-    is_same_tree,
-    normalise,
-    parse,
-)
+from agent.languages.python.source import Function, Unparsable, get_start_line, is_same_tree, normalise, parse
 
 MAX_SOURCE = 1_000_000
 """Default maximum length of source to search, in characters."""
@@ -35,7 +27,8 @@ class FoundFunction:
     Lines are 1-based and inclusive, and include decorators and a comment after the last statement.
 
     `code` is None if the function cannot be moved to column 0 without changing its syntax tree. This is only known to
-    happen in unusual mixtures of tabs and spaces.
+    happen in unusual mixtures of tabs and spaces, in strings that span lines inside f-strings (Python 3.12), and if the
+    first decorator's `@` is on a line of its own.
     """
 
     name: str
@@ -94,29 +87,19 @@ def _iterate_functions(tree: ast.Module) -> Iterator[tuple[Function, str | None]
 
 def _extract(node: Function, class_name: str | None, lines: list[str]) -> FoundFunction:
     start, end = get_start_line(node), node.end_lineno or node.lineno
-    while node.decorator_list and not lines[start - 1].lstrip().startswith("@"):
-        start -= 1  # The `@` is above the first decorator's expression if that expression is in parentheses.
     text = "\n".join(lines[start - 1 : end]).rstrip(" \t\f\\")
     code = text.lstrip()
     indentation = text[: len(text) - len(code)].rpartition("\f")[2]  # A form feed resets the column to 0.
-    candidates = _remove_indentation(node, code, start, len(indentation)) if indentation else [code]
-    same = next((candidate for candidate in candidates if _is_code_of(node, candidate)), None)
+    if indentation:
+        code = _compile_pattern(len(indentation)).sub(r"\1\2", code)
+    same = code if _is_code_of(node, code) else None
     return FoundFunction(node.name, class_name, ast.get_docstring(node), same, start, end)
 
 
-def _remove_indentation(node: Function, code: str, start: int, width: int) -> Iterator[str]:
-    fast, careful = _compile_patterns(width)
-    yield fast.sub(r"\1\2", code)
-    # Python 3.12 allows f-strings in f-strings, which only the tree knows. It does not know where adjacent strings end.
-    kept = {start, *find_lines_in_strings([node])}
-    lines = enumerate(code.split("\n"), start)
-    yield "\n".join(line if row in kept else careful.sub(r"\1", line) for row, line in lines)
-
-
 @lru_cache(maxsize=100)
-def _compile_patterns(width: int) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    indentation = rf"((?:[ \t\f]*\f)?)[ \t]{{1,{width}}}"
-    return re.compile(rf"({_SKIPPED})|(?<=\n){indentation}", re.DOTALL), re.compile(rf"\A{indentation}")
+def _compile_pattern(width: int) -> re.Pattern[str]:
+    """Return a pattern that matches strings and comments (group 1), and indentation with its form feeds (group 2)."""
+    return re.compile(rf"({_SKIPPED})|(?<=\n)((?:[ \t\f]*\f)?)[ \t]{{1,{width}}}", re.DOTALL)
 
 
 def _is_code_of(node: Function, code: str) -> bool:

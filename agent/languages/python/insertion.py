@@ -11,9 +11,9 @@ from agent.languages.python.source import (
     MAX_CHARACTERS,
     Unparsable,
     check_compiles,
-    find_lines_in_strings,
     get_start_line,
     is_same_tree,
+    is_text_constant,
     normalise,
     parse,
 )
@@ -115,7 +115,10 @@ def _split_template(template: str) -> _Template:
 
 def _indent_lines(lines: list[str], prefix: str, tree: ast.Module) -> list[str]:
     """Indent lines of code, except those that begin inside a string."""
-    inside = find_lines_in_strings([tree])
+    inside: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr) or is_text_constant(node):
+            inside.update(range(node.lineno + 1, (node.end_lineno or 0) + 1))
     # A form feed resets the column to 0, so only the indentation after it matters.
     new_lines = (_LEADING.sub(rf"\g<0>{prefix}", line, count=1) for line in lines)
     return [old if row in inside else new for row, (old, new) in enumerate(zip(lines, new_lines, strict=True), 1)]

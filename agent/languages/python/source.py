@@ -187,12 +187,6 @@ def is_text_constant(node: ast.AST) -> TypeGuard[ast.Constant]:
     return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
 
 
-def find_lines_in_strings(nodes: Iterable[ast.AST]) -> frozenset[int]:
-    """Return the lines that begin inside a string, or between adjacent strings that form one constant."""
-    strings = [node for node in walk(nodes) if isinstance(node, ast.JoinedStr) or is_text_constant(node)]
-    return frozenset(line for node in strings for line in range(node.lineno + 1, (node.end_lineno or 0) + 1))
-
-
 def is_same_tree(left: object, right: object) -> bool:
     """Return whether two syntax trees are equal. Works at any depth, unlike a comparison of `ast.dump` output."""
     pending = [(left, right)]
@@ -203,8 +197,7 @@ def is_same_tree(left: object, right: object) -> bool:
         if type(first) is not type(second):
             return False
         if isinstance(first, ast.AST):
-            for name in first._fields:
-                pending.append((getattr(first, name, None), getattr(second, name, None)))
+            pending += [(getattr(first, name, None), getattr(second, name, None)) for name in first._fields]
         elif isinstance(first, list) and isinstance(second, list):
             if len(first) != len(second):
                 return False

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from agent.evaluation.statistics import import_numpy
 
 if TYPE_CHECKING:
     import numpy as np
+
+Item = TypeVar("Item")
 
 # A callback that receives the name of a step, the amount of work done so far, and the total amount if it is known.
 Progress = Callable[[str, int, int | None], None]
@@ -80,12 +82,12 @@ class CosineSearcher(Searcher, Protocol):
         """
 
 
-def report_progress(texts: Sequence[str], step: str, progress: Progress) -> Iterator[str]:
-    """Iterate over texts. Reports progress after every 1000 texts and after the last one."""
-    for number, text in enumerate(texts, 1):
-        yield text
-        if number % 1000 == 0 or number == len(texts):
-            progress(step, number, len(texts))
+def report_progress(items: Sequence[Item], step: str, progress: Progress) -> Iterator[Item]:
+    """Iterate over items. Reports progress after every 1000 items and after the last one."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % 1000 == 0 or number == len(items):
+            progress(step, number, len(items))
 
 
 def select_best_codes(scores: np.ndarray[Any, Any], depth: int, *, above: float = -float("inf")) -> SearchResult:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from itertools import repeat
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -194,6 +194,8 @@ class DenseSearcher:
         self._codes = file.map_vectors()
         self._positions = np.array(order)
         self._rows = np.argsort(self._positions)
+        blocks = range(0, len(codes), 65_536)
+        self._max_norm = max(float(np.linalg.norm(self._codes[row : row + 65_536], axis=1).max()) for row in blocks)
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """Iterate over the results for the queries, in order.
@@ -223,12 +225,6 @@ class DenseSearcher:
         rows = np.argsort(order)
         vectors = query_file.read_vectors(np.argsort(query_order).tolist())
         return Vectors(vectors, lambda start, stop: file.read_vectors(rows[start:stop].tolist()))
-
-    @cached_property
-    def _max_norm(self) -> float:
-        norm = import_numpy().linalg.norm
-        blocks = range(0, len(self._codes), 65_536)
-        return max(float(norm(self._codes[row : row + 65_536], axis=1).max()) for row in blocks)
 
     def _find_nearest(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
         """Find the nearest codes for each query.

@@ -127,11 +127,6 @@ def test_a_pair_with_a_blank_label_is_unjudged_and_counted(blank: str | None, tm
         assert re.findall(r"\d+", benchmark.notes[-1]) == ["2"]
 
 
-def test_a_label_counts_although_the_first_row_has_none(tmp_path: Path) -> None:
-    rows = [{"query": "sort", "code": "one"}, {"query": "sort", "code": "one", "label": 0}]
-    assert open_benchmark(write_json_lines(tmp_path / "pairs.jsonl", rows)).grades == {"1": {"1": 0}}
-
-
 def test_candidates_are_pairs_without_judgements(tmp_path: Path) -> None:
     rows = [
         {"id": f"q{n}/c1", "query": f"sort {n}", "code": "one", "language": "python", "meta": {"query_id": f"q{n}"}}
@@ -144,13 +139,6 @@ def test_candidates_are_pairs_without_judgements(tmp_path: Path) -> None:
     assert benchmark.notes[1].endswith(": 'id', 'language', 'meta'")
     assert re.findall(r"\d+", benchmark.notes[2]) == ["3"]
     assert "agent retrieval judge" in benchmark.notes[3]
-
-
-@pytest.mark.parametrize("missing", ["query", "code"])
-def test_a_pair_needs_a_query_and_a_code_even_without_a_label(missing: str, tmp_path: Path) -> None:
-    rows = [{"query": "sort", "code": "one"}, {"query": "sort", "code": "two", missing: None}]
-    with pytest.raises(InputError, match=rf"pairs\.jsonl:2: .*'{missing}'"):
-        open_benchmark(write_json_lines(tmp_path / "pairs.jsonl", rows))
 
 
 def test_a_table_of_questions_snippets_and_labels_is_not_staqc(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.corpus.filters import NOT_PARSED, filter_cosqa_plus
 from agent.languages.python import source
-from agent.languages.python.source import TooLarge, Unparsable, normalise, parse, parse_ported
+from agent.languages.python.source import TooLarge, Unparsable, parse_ported
 
 PORTS = {
     "print 'é', 'b' % (\n  1),": "print('é', 'b' % 1)",
@@ -62,11 +63,5 @@ def test_the_work_of_a_port_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.real_data
 def test_all_python_2_code_of_cosqa_is_ported(real_data: Path) -> None:
     lines = (real_data / "cosqa_search_codes_6267.jsonl").read_text("utf-8").splitlines()
-    ported = 0
-    for code in (normalise(json.loads(line)["code"]) for line in lines):
-        try:
-            parse(code)
-        except Unparsable:
-            parse_ported(code)
-            ported += 1
-    assert ported == 20
+    changed = [code for code in (json.loads(line)["code"] for line in lines) if filter_cosqa_plus(code) == NOT_PARSED]
+    assert (len(changed), all(map(parse_ported, changed))) == (20, True)
