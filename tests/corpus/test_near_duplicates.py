@@ -96,14 +96,6 @@ def test_clusters_are_connected_components_named_by_their_first_member() -> None
     assert cluster_all(["pass", chain[0], chain[2], chain[1]]) == [0, 1, 1, 1]
 
 
-def test_progress_counts_codes_and_ends_at_the_total() -> None:
-    reports: list[tuple[str, int, int]] = []
-    assert list(cluster(iter(["a", "b"]), 2, lambda *report: reports.append(report))) == [0, 1]
-    assert ("near duplicates", 2, 2) in reports
-    assert all(done <= total for _, done, total in reports)
-    assert list(cluster([], 0, ignore_progress)) == []
-
-
 CODES = st.lists(
     st.lists(st.sampled_from(WORDS), max_size=4).map(lambda tail: " ".join([*WORDS * 2, *tail])),
     min_size=1,
