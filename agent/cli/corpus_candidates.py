@@ -57,9 +57,10 @@ def run(
                 tracked = report_progress(query_items, "writing pairs", steps)
                 uses, unanswered = write_pairs(writer, tracked, code_items, proposals, rules)
     except (KeyboardInterrupt, RunStopped) as error:
-        explain_stop(notes, error, "Stored vectors will be reused.")
+        explain_stop(notes, error, "No pairs were written. Stored vectors are reused.")
     summary = {
-        "pairs_file": str(out),
+        "out": str(out),
+        "removed_out": str(get_removed_path(out)),
         "queries": len(query_items),
         "codes": len(code_items),
         "pairs": writer.kept,
@@ -91,7 +92,7 @@ def _print(out: Path, summary: Mapping[str, Any]) -> None:
     print_text(console, f"{out}: {plural(summary['pairs'], 'pair')} of {sizes}")
     for rule, count in summary["removed"].items():
         print_text(console, f"removed by --{rule}: {plural(count, 'pair')}, listed in {get_removed_path(out)}")
-    table = make_table("searcher", "own codes that the ensemble chose", "Jaccard similarity")
+    table = make_table("searcher", "share of its candidates that were chosen", "Jaccard similarity")
     for name, overlap in summary["overlap"].items():
         add_row(table, name, *(f"{value:.1%}" for value in overlap.values()))
     console.print(table)
@@ -102,4 +103,5 @@ def _print(out: Path, summary: Mapping[str, Any]) -> None:
     if without["count"]:
         first = one_line(", ".join(without["first"]))
         print_text(console, f"{plural(without['count'], 'query', 'queries')} without pairs, such as {first}")
-    print_text(console, f"Next: agent annotate {shlex.quote(str(out))}")
+    if summary["pairs"]:
+        print_text(console, f"Next: agent annotate {shlex.quote(str(out))} --model MODEL")

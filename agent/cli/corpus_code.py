@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from agent.cli.progress import Steps
 from agent.cli.running import check_corpus_output, explain_stop
 from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
-from agent.corpus.code import extract_codes
+from agent.corpus.code import extract_codes, format_place
 from agent.corpus.filters import FILTERS
 from agent.corpus.output import get_removed_path, open_output
 from agent.corpus.sources import SourceFile, list_sources
@@ -63,7 +64,7 @@ def run(
         "damaged": dict(summary.damaged.most_common()),
     }
     if as_json:
-        places = {"out": str(out), "removed_list": str(get_removed_path(out))}
+        places = {"out": str(out), "removed_out": str(get_removed_path(out))}
         print_json({**places, **numbers, "first_damaged": summary.first_damaged})
     else:
         _print(out, numbers, summary.first_damaged)
@@ -84,10 +85,11 @@ def _print(out: Path, numbers: dict[str, Any], damaged: Sequence[Any]) -> None:
         add_row(table, f"not read: {reason}", f"{count:,}")
     console.print(table)
     for place in damaged:
-        line = f":{place['line']}" if place.get("line") else ""
-        print_text(console, one_line(f"{place['path']}{line}: {place['cause']}", 160))
+        print_text(console, one_line(f"{format_place(place)}: {place['cause']}", 160))
+    if more := sum(numbers["damaged"].values()) - len(damaged):
+        print_text(console, f"and {plural(more, 'more problem')}, listed in {get_removed_path(out)}")
     print_text(console, f"codes: {out}\nremoved: {get_removed_path(out)}")
     if numbers["kept"]:
-        print_text(
-            console, f"Next: agent corpus candidates queries.jsonl {out} --searcher bm25 --combine rrf -o pairs.jsonl"
-        )
+        files = shlex.join(str(out.with_name(name)) for name in ("queries.jsonl", out.name))
+        pairs = shlex.quote(str(out.with_name("pairs.jsonl")))
+        print_text(console, f"Next: agent corpus candidates {files} --searcher bm25 --combine rrf -o {pairs}")

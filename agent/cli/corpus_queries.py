@@ -40,7 +40,8 @@ def run(
     if limits[1] is not None and limits[1] < limits[0]:
         raise UsageError(f"--max-words {limits[1]} is less than --min-words {limits[0]}. Pass a larger maximum.")
     paths, loaded, names = expand_patterns(files), load_rules(rules), (field,) if field else QUERY_FIELDS
-    check_corpus_output(out, [*paths, Path(rules), *([labelled] if labelled else [])], force=force)
+    others = [path for path in (Path(rules), labelled) if path is not None and path.is_file()]
+    check_corpus_output(out, [*paths, *others], force=force)
     notes = Console(stderr=True)
     try:
         with Steps(notes) as steps:
@@ -50,7 +51,7 @@ def run(
                 if not writer.kept and not removed:
                     raise UsageError("the input files contain no queries. Pass a file with at least one query.")
     except (KeyboardInterrupt, RunStopped) as error:
-        explain_stop(notes, error, "")
+        explain_stop(notes, error, "No output was written.")
     document: dict[str, Any] = {"out": str(out), "removed_out": str(get_removed_path(out))}
     document |= {"kept": writer.kept, "removed": writer.removed.total(), "read": writer.kept + writer.removed.total()}
     categories = sorted(removed.items(), key=lambda item: -item[1].total())
@@ -76,4 +77,5 @@ def _print(document: dict[str, Any]) -> None:
         print_text(console, f"rules compared with labels: {measures} ({cells})")
     print_text(console, f"{document['out']}: {document['kept']:,} of {plural(document['read'], 'query', 'queries')}")
     print_text(console, f"{document['removed_out']}: {document['removed']:,} removed")
-    print_text(console, "Next: agent corpus code PATH… -o codes.jsonl")
+    if document["kept"]:
+        print_text(console, "Next: agent corpus code PATH… -o codes.jsonl")

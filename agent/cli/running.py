@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shlex
 import sys
@@ -63,13 +64,20 @@ def check_corpus_output(out: Path, inputs: Iterable[Path], *, force: bool) -> No
     """Create the folder for the files of `agent corpus`, and check that both files may be written.
 
     Raises:
-        UsageError: a file exists and must not be replaced, or is an input, or the folder cannot be created.
+        UsageError: the name does not end in .jsonl, a file exists and must not be replaced, or is an input or in an
+            input folder, or the folder cannot be created or written.
     """
+    if out.suffix != ".jsonl":
+        raise UsageError(
+            f"-o: {out} does not end in .jsonl. The output is a JSON Lines file, such as {out.stem}.jsonl."
+        )
     check_writable(out.parent, None)
+    if not os.access(out.parent, os.W_OK):
+        raise UsageError(f"-o: {out.parent} is not writable. Choose a file in another folder.")
     resolved = {path.resolve() for path in inputs}
     for target in (out, get_removed_path(out)):
-        if target.resolve() in resolved:
-            raise UsageError(f"-o: {target} is an input file. Choose another path.")
+        if resolved & {target.resolve(), *target.resolve().parents}:
+            raise UsageError(f"-o: {target} is an input file, or is in an input folder. Choose another path.")
         check_target(target, frozenset(), force=force)
 
 

@@ -100,10 +100,17 @@ def extract_codes(
             done += size
             progress("extracting functions", done, total)
     if not table.count and writer.removed == summary.damaged:
-        first = "".join(f". First problem: {place['path']}: {place['cause']}" for place in summary.first_damaged[:1])
-        raise InputError(f"found no functions and no codes{first}")
+        places = (f"First problem: {format_place(place)}: {place['cause']}" for place in summary.first_damaged)
+        cause = next(places, "Pass folders with .py or .ipynb files, or dataset files, such as 'data/*.jsonl'")
+        raise InputError(f"found no functions and no codes. {cause}")
     summary.clusters = table.write(writer, progress, clusters=clusters)
     return summary
+
+
+def format_place(place: Mapping[str, Any]) -> str:
+    """Return the path with the cell and the line, if they are known."""
+    cell = f", cell {place['cell']}, line " if place.get("cell") else ":"
+    return f"{place['path']}{cell}{place['line']}" if place.get("line") else str(place["path"])
 
 
 class _CodeTable:

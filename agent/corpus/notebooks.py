@@ -9,11 +9,14 @@ from contextlib import suppress
 from agent.errors import ExtraMissing
 from agent.languages.python.source import Unparsable, normalise, parse
 
+_OTHER_LANGUAGE = re.compile(r"\s*%%(?!(capture|prun|time|timeit)\b)")
+_MAGIC = re.compile(r"^([ \t]*(?:\w+[ \t]*=[ \t]*)?)[%!].*", re.MULTILINE)
+
 
 def read_cells(data: bytes) -> Sequence[tuple[int | None, str]]:
-    """Return the numbers and sources of a notebook's code cells, except cells that start with `%%`.
+    """Return the numbers and sources of a notebook's code cells, except cells in other languages, such as `%%bash`.
 
-    All cells count, from 1. If a cell is not valid Python, lines that start with `%` or `!` become blank lines.
+    All cells count, from 1. If a cell is not valid Python, magics and shell commands become `pass` or `None`.
 
     Raises:
         ValueError: the file is not a notebook, or its language is not Python.
@@ -35,11 +38,11 @@ def read_cells(data: bytes) -> Sequence[tuple[int | None, str]]:
     if "python" not in str(language or "python").lower():
         raise ValueError(f"it is a notebook in the language {str(language)[:40]}")
     cells = enumerate(sources, start=1)
-    return [(number, _remove_magics(cell)) for number, cell in cells if not cell.lstrip().startswith("%%")]
+    return [(number, _remove_magics(cell)) for number, cell in cells if not _OTHER_LANGUAGE.match(cell)]
 
 
 def _remove_magics(source: str) -> str:
     with suppress(Unparsable):  # such lines may belong to strings
         parse(source, len(source))
         return source
-    return re.sub(r"^[%!].*", "", source, flags=re.MULTILINE)
+    return _MAGIC.sub(lambda match: match[1] + ("None" if "=" in match[1] else "pass"), source)

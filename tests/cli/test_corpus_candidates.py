@@ -43,7 +43,10 @@ def test_any_searchers_are_fused_by_rank(corpus: Commands) -> None:
     assert summary["pairs"] == len(pairs) == summary["codes_by_uses"]["1"]
     lines = (corpus.folder / "new/pairs.removed.jsonl").read_text().splitlines()
     assert summary["removed"] == {"max-uses": len(lines)}
-    assert corpus(*COMMAND, *options, "--force").out.splitlines()[-1] == "Next: agent annotate new/pairs.jsonl"
+    assert (
+        corpus(*COMMAND, *options, "--force").out.splitlines()[-1]
+        == "Next: agent annotate new/pairs.jsonl --model MODEL"
+    )
 
 
 def test_vectors_of_retrieval_run_are_reused(corpus: Commands) -> None:

@@ -54,7 +54,8 @@ def test_prints_what_was_kept_and_what_was_removed(agent: Commands) -> None:
         (("a.py", "--filter", "csqa"), "cosqa-plus"),
         (("empty",), "no functions"),
         (("notes.txt",), "notes.txt"),
-        (("a.py", "-o", "notes.txt"), "--force"),
+        (("a.py", "-o", "notes.txt"), ".jsonl"),
+        (("a.py", "-o", "a.jsonl"), "--force"),
         (("a.jsonl", "-o", "a.jsonl", "--force"), "a.jsonl"),
     ],
 )

@@ -133,10 +133,12 @@ def test_an_id_of_two_codes_is_an_error(corpus: Corpus) -> None:
 class TestNotebook:
     def test_cells_are_read_one_by_one_without_magics(self, corpus: Corpus) -> None:
         text = 'def g():\n    return """\n%d\n"""'
-        corpus.write_notebook("a.ipynb", "%%bash\ndef no(): pass", f"!ls\n%time x\n{ADD}", "def broken(:", text)
+        corpus.write_notebook(
+            "a.ipynb", "%%bash\ndef no(): pass", f"%%time\nfiles = !ls\nif 1:\n    %time x\n{ADD}", "def broken(:", text
+        )
         corpus.extract()
         places = [(record["name"], record["cell"], record["lines"]) for record in corpus.records]
-        assert places == [("add", 2, [3, 4]), ("g", 4, [1, 4])]
+        assert places == [("add", 2, [5, 6]), ("g", 4, [1, 4])]
         assert corpus.records[1]["code"] == text
         assert [(item["removed_by"], item["cell"], item["line"]) for item in corpus.removed] == [
             ("cell does not parse", 3, 1)
