@@ -133,3 +133,33 @@ def candidates(
     )
     options = EmbedderOptions(embeddings or out.with_name("embeddings"), base_url, trust_remote_code)
     run(queries, codes, searcher, out, rules=rules, options=options, force=force, as_json=as_json)
+
+
+@app.command()
+def decontaminate(
+    pairs: Annotated[str, typer.Argument(metavar="PAIRS", help="File of pairs, or a pattern such as 'pairs/*.jsonl'.")],
+    against: Annotated[
+        list[str],
+        typer.Option(metavar="BENCHMARK", help="Benchmark or run folder, as in `agent retrieval run`. Repeatable."),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="File to write, such as clean.jsonl.")],
+    codes: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="File with the codes of benchmarks that do not include them. Repeatable."),
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option(help="Language of the codes. Required if a benchmark has several languages.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Split to read from a BEIR folder [default: test].")] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove pairs whose query or code is also in a benchmark.
+
+    The query contains a whole query of the benchmark (of three or more words), or the code is equal or a near
+    duplicate. FILE.removed.jsonl lists the removed pairs and what they match.
+    """
+    from agent.cli.corpus_decontaminate import run
+
+    options = {"language": language, "split": split}
+    run(pairs, against, out, codes=codes or [], force=force, as_json=as_json, **options)

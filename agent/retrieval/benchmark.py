@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agent.datasets.benchmark import Benchmark
-from agent.datasets.benchmarks import read_benchmark
+from agent.datasets.benchmarks import find_format, read_benchmark
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRequest, BenchmarkRow, read_rows
 from agent.datasets.formats import expand_patterns
 from agent.errors import UsageError
@@ -42,6 +42,15 @@ def open_benchmark(
     path = Path(path)
     request = BenchmarkRequest(tuple(expand_patterns(codes)), language and normalise_language(language), split)
     return _read_run(path, request) if (path / files.ANNOTATIONS).is_file() else read_benchmark(path, request)
+
+
+def includes_codes(path: Path) -> bool:
+    """Return whether a benchmark includes its codes, so that `open_benchmark` needs no `codes`.
+
+    Raises:
+        InputError, ExtraMissing: see `open_benchmark`.
+    """
+    return (path / files.ANNOTATIONS).is_file() or not find_format(path)[0].codes
 
 
 def _read_run(path: Path, request: BenchmarkRequest) -> Benchmark:

@@ -81,14 +81,7 @@ def read_benchmark(path: Path, request: BenchmarkRequest) -> Benchmark:
         InputError: the format is unknown, or a file is malformed.
         ExtraMissing: the libraries for a file's format are not installed.
     """
-    columns: Sequence[str] = ()
-    if path.is_dir() and cosqa.is_cosqa_plus(path):
-        benchmark_format = _PLUS
-    elif path.is_dir() and beir.is_beir(path):
-        benchmark_format = _BEIR
-    else:
-        columns = _read_columns(path)
-        benchmark_format = _recognise(path, columns)
+    benchmark_format, columns = find_format(path)
     if benchmark_format.codes and not request.codes:
         raise UsageError(
             f"{path}: contains only queries. Pass the codes to search with --codes ({benchmark_format.codes})"
@@ -102,6 +95,21 @@ def read_benchmark(path: Path, request: BenchmarkRequest) -> Benchmark:
     )
     builder.notes.insert(0, f"read as {benchmark_format.name}" + (f"; ignored columns: {ignored}" if ignored else ""))
     return builder.build(may_lack_grades=benchmark_format.may_lack_grades)
+
+
+def find_format(path: Path) -> tuple[BenchmarkFormat, Sequence[str]]:
+    """Detect the format of a benchmark. Also return the columns of a table.
+
+    Raises:
+        InputError: the format is unknown, or the first row is malformed.
+        ExtraMissing: the libraries for the file's format are not installed.
+    """
+    if path.is_dir() and cosqa.is_cosqa_plus(path):
+        return _PLUS, ()
+    if path.is_dir() and beir.is_beir(path):
+        return _BEIR, ()
+    columns = _read_columns(path)
+    return _recognise(path, columns), columns
 
 
 def _read_columns(path: Path) -> list[str]:
