@@ -35,10 +35,10 @@ def run(
     if codes and not without_codes:
         raise UsageError("--codes: all benchmarks include their own codes. Remove --codes.")
     check_corpus_output(out, (*paths, *benchmarks, *code_files), force=force)
-    notes, index = Console(stderr=True), Decontaminator()
+    notes = Console(stderr=True)
     try:
         with notes.status(f"reading {one_line(source)}"):
-            pairs = read_pairs(paths)
+            index, pairs = Decontaminator(), read_pairs(paths)
         print_input_notes(pairs, notes)
         with Steps(notes) as steps:
             for path in benchmarks:

@@ -1,0 +1,75 @@
+"""`agent corpus decontaminate`: summary, files, benchmarks with and without codes, and wrong usage."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from agent.cli import STOPPED, WRONG_USAGE
+from tests.cli.commands import Commands
+from tests.cli.processes import wait_until
+from tests.retrieval.pooled import CODES, write_benchmark
+
+COMMAND = ("corpus", "decontaminate", "pairs.jsonl", "-o", "new/clean.jsonl", "--against")
+PAIRS = [("take the FIRST one", "x"), ("y", CODES["c1"]), ("one two three!", "z"), ("-", "w")]
+NO_CODES = {"short_queries": 0, "contaminated_codes": 0, "contaminated_codes_share": 0}
+
+
+@pytest.fixture
+def corpus(agent: Commands) -> Commands:
+    """The command in a folder with four pairs, a benchmark without codes and a file of pairs."""
+    write_benchmark(agent.folder)
+    agent.write("pairs.jsonl", [{"id": f"p{i}", "query": query, "code": code} for i, (query, code) in enumerate(PAIRS)])
+    agent.write("other.jsonl", [{"query": "one two three", "code": "other"}])
+    return agent
+
+
+def test_a_summary_counts_pairs_by_reason_and_by_benchmark(corpus: Commands) -> None:
+    options = ("queries.jsonl", "--codes", "codes.jsonl", "--against", "other.jsonl")
+    assert corpus(*COMMAND, *options, "--json").json == {
+        "out": "new/clean.jsonl", "removed_out": "new/clean.removed.jsonl", "read": 4, "kept": 1,
+        "removed": {"query": 2, "code": 1, "near-duplicate code": 0},
+        "benchmarks": [
+            {"benchmark": "queries.jsonl", "queries": 3, "short_queries": 2, "contaminated_queries": 1,
+             "contaminated_queries_share": pytest.approx(1 / 3), "codes": 5, "contaminated_codes": 1,
+             "contaminated_codes_share": 0.2, "matching_pairs": 2, "matching_pairs_share": 0.5},
+            {"benchmark": "other.jsonl", "queries": 1, "contaminated_queries": 1, "contaminated_queries_share": 1,
+             "codes": 1, "matching_pairs": 1, "matching_pairs_share": 0.25, **NO_CODES},
+        ],
+    }  # fmt: skip
+    assert [path.read_text().count("\n") for path in sorted(corpus.folder.glob("new/*"))] == [1, 3]
+    first, second, *_ = corpus(*COMMAND, *options, "--force").out.splitlines()
+    assert ("(33.3%)" in first, "(25.0%)" in second) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "queries.jsonl",
+        "other.jsonl --codes codes.jsonl",
+        "other.jsonl --against other.jsonl",
+        "other.jsonl -o other.jsonl --force",
+        "queries.jsonl --codes codes.jsonl -o codes.jsonl --force",
+        "beir -o beir/clean.jsonl",
+    ],
+)
+def test_wrong_usage_writes_no_files(corpus: Commands, arguments: str) -> None:
+    (corpus.folder / "beir").mkdir()
+    for name in ("corpus", "queries"):
+        corpus.write(f"beir/{name}.jsonl", '{"_id": "1", "text": "text"}')
+    before = {path: path.read_bytes() for path in corpus.folder.rglob("*.jsonl")}
+    result = corpus(*COMMAND, *arguments.split())
+    assert (result.code, "Traceback" in result.err) == (WRONG_USAGE, False), result.err
+    assert {path: path.read_bytes() for path in corpus.folder.rglob("*.jsonl")} == before
+
+
+def test_ctrl_c_leaves_no_files(corpus: Commands) -> None:
+    os.mkfifo(corpus.folder / "endless.jsonl")
+    running = corpus.start("corpus", "decontaminate", "endless.jsonl", "--against", "other.jsonl", "-o", "new/c.jsonl")
+    wait_until((corpus.folder / "new").is_dir, "the output folder")
+    os.kill(running.pid, signal.SIGINT)
+    result = running.wait()
+    assert (result.code, "Traceback" in result.err) == (STOPPED, False), result.err
+    assert not list(corpus.folder.glob("new/*"))
