@@ -38,19 +38,19 @@ def run(
     notes = Console(stderr=True)
     try:
         with notes.status(f"reading {one_line(source)}"):
-            index, pairs = Decontaminator(), read_pairs(paths)
+            finder, pairs = Decontaminator(), read_pairs(paths)
         print_input_notes(pairs, notes)
         with Steps(notes) as steps:
             for path in benchmarks:
                 benchmark = open_benchmark(path, code_files if path in without_codes else (), **options)
-                index.add(str(path), benchmark, steps)
+                finder.add(str(path), benchmark, steps)
             with open_output(out) as writer:
-                remove_overlap(pairs, index, writer, steps)
+                remove_overlap(pairs, finder, writer, steps)
     except (KeyboardInterrupt, RunStopped) as error:
         explain_stop(notes, error, "No output was written.")
     document: dict[str, Any] = {"out": str(out), "removed_out": str(get_removed_path(out)), "read": len(pairs)}
     document |= {"kept": writer.kept, "removed": {reason: writer.removed[reason] for reason in REASONS}}
-    document["benchmarks"] = [_describe(overlap, len(pairs)) for overlap in index.overlaps]
+    document["benchmarks"] = [_describe(overlap, len(pairs)) for overlap in finder.overlaps]
     print_json(document) if as_json else _print(document)
 
 

@@ -28,8 +28,8 @@ _WORD = re.compile(r"[^\W_]+")
 class Overlap:
     """Overlap of the pairs with one benchmark.
 
-    Contaminated queries and codes match a pair. The first column of Table 13 is the share of contaminated queries.
-    `matching_pairs` may match another benchmark too. `short_queries` are too short to match.
+    Contaminated items match a pair. Table 13's first column is contaminated queries divided by all queries, including
+    `short_queries`, which are too short to match. A pair that matches several benchmarks counts for each of them.
     """
 
     benchmark: str
@@ -99,11 +99,11 @@ class Decontaminator:
         return {}
 
     def _find_queries(self, query: str) -> Sequence[_Item]:
-        words, found = _WORD.findall(query.lower()), set[_Item]()
+        words, items = _WORD.findall(query.lower()), set[_Item]()
         for start in range(len(words) - MIN_WORDS + 1):
             for length in self._lengths.get(" ".join(words[start : start + MIN_WORDS]), ()):
-                found.update(self._queries.get(" ".join(words[start : start + length]), ()))
-        return sorted(found)
+                items.update(self._queries.get(" ".join(words[start : start + length]), ()))
+        return sorted(items)
 
     def _find_codes(self, code: str) -> tuple[Sequence[_Item], Sequence[_Item]]:
         """Return the equal codes, and the similar codes, which include the equal ones."""
@@ -114,13 +114,13 @@ class Decontaminator:
         return self._matches[key]
 
 
-def remove_overlap(pairs: Sequence[Pair], found: Decontaminator, writer: CorpusWriter, progress: Progress) -> None:
+def remove_overlap(pairs: Sequence[Pair], finder: Decontaminator, writer: CorpusWriter, progress: Progress) -> None:
     """Write the kept and the removed pairs. Fields of `meta` are written beside the other fields of a pair."""
     for number, pair in enumerate(pairs, start=1):
         nested = {name: pair.meta[name] for name in (*KNOWN, "meta") if name in pair.meta}  # names of pair fields
         flat = {name: value for name, value in pair.meta.items() if name not in nested}
         record = pair.model_dump(exclude={"meta"}, exclude_none=True) | flat | ({"meta": nested} if nested else {})
-        removal = found.check(pair)
+        removal = finder.check(pair)
         writer.remove(removal["removed_by"], record | removal) if removal else writer.keep(record)
         progress("checking pairs", number, len(pairs))
 

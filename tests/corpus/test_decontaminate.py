@@ -32,16 +32,16 @@ def make_benchmark(queries: Sequence[str] = ("q",), codes: Sequence[str] = ("c",
     return Benchmark("name", *named, grades={}, answers=answers)
 
 
-def index(**benchmarks: Benchmark) -> Decontaminator:
-    decontaminator = Decontaminator()
+def make_finder(**benchmarks: Benchmark) -> Decontaminator:
+    finder = Decontaminator()
     for name, benchmark in benchmarks.items():
-        decontaminator.add(name, benchmark, lambda *_: None)
-    return decontaminator
+        finder.add(name, benchmark, lambda *_: None)
+    return finder
 
 
 def check(benchmark: Benchmark, query: str = "-", code: str = "-") -> tuple[str, str] | None:
     """Return the reason to remove a pair and the id of what it matches."""
-    removal = index(b=benchmark).check(Pair(id="p", query=query, code=code))
+    removal = make_finder(b=benchmark).check(Pair(id="p", query=query, code=code))
     return (removal["removed_by"], removal["matched_id"]) if removal else None
 
 
@@ -56,9 +56,9 @@ def test_a_query_that_contains_parts_of_words_or_of_the_query_is_kept(query: str
 
 
 def test_queries_of_fewer_than_three_words_match_nothing() -> None:
-    decontaminator = index(b=make_benchmark(["sort list", "sort", "!", "sort list now"]))
-    assert not decontaminator.check(Pair(id="p", query="sort list", code="-"))
-    assert decontaminator.overlaps[0].short_queries == 3
+    finder = make_finder(b=make_benchmark(["sort list", "sort", "!", "sort list now"]))
+    assert not finder.check(Pair(id="p", query="sort list", code="-"))
+    assert finder.overlaps[0].short_queries == 3
 
 
 @pytest.mark.parametrize(
@@ -80,24 +80,24 @@ def test_equal_code_and_near_duplicates_are_removed(code: str, expected: tuple[s
 def test_the_first_reason_and_the_first_benchmark_are_reported_and_all_are_counted() -> None:
     codes = [LONG, LONG.replace("19", "20")]
     one, two = make_benchmark(["x y z w"], ["c", codes[1]]), make_benchmark(["b c d", "a b c"], codes)
-    found = index(one=one, two=two, three=make_benchmark(["other words here"]))
+    finder = make_finder(one=one, two=two, three=make_benchmark(["other words here"]))
     pairs = (("a b c d", LONG), ("-", LONG), ("z", "z"))
-    assert [found.check(Pair(id=query, query=query, code=code)) for query, code in pairs] == [
+    assert [finder.check(Pair(id=query, query=query, code=code)) for query, code in pairs] == [
         {"removed_by": "query", "benchmark": "two", "matched_id": "q0", "matched_query": "b c d"},
         {"removed_by": "code", "benchmark": "two", "matched_id": "c0"},
         {},
     ]
-    assert found.overlaps == [
+    assert finder.overlaps == [
         Overlap("one", 1, 2, contaminated_codes=1, matching_pairs=2),
         Overlap("two", 2, 2, contaminated_queries=2, contaminated_codes=2, matching_pairs=2),
         Overlap("three", 1, 1),
     ]
 
 
-def apply(folder: Path, found: Decontaminator, pairs: Sequence[Pair]) -> tuple[list[Any], list[Any]]:
+def apply(folder: Path, finder: Decontaminator, pairs: Sequence[Pair]) -> tuple[list[Any], list[Any]]:
     """Return the kept and the removed records."""
     with open_output(folder / "c.jsonl") as writer:
-        remove_overlap(pairs, found, writer, lambda *_: None)
+        remove_overlap(pairs, finder, writer, lambda *_: None)
     kept, removed = (folder / name for name in ("c.jsonl", "c.removed.jsonl"))
     return [json.loads(line) for line in kept.open("rb")], [json.loads(line) for line in removed.open("rb")]
 
@@ -106,10 +106,10 @@ def apply(folder: Path, found: Decontaminator, pairs: Sequence[Pair]) -> tuple[l
 def test_all_fields_of_a_pair_are_kept(tmp_path: Path, context: str | None) -> None:
     meta = {"label": 1, "doc": "z", "null": None, "nested": {"id": 3}, "context": "x", "meta": "y", "removed_by": "me"}
     pair = Pair(id="p", query="a b c \ud800", code="x", language="go", context=context, meta=meta)
-    kept, _ = apply(tmp_path, index(b=make_benchmark()), [pair])
+    kept, _ = apply(tmp_path, make_finder(b=make_benchmark()), [pair])
     assert list(read_pairs(tmp_path / "c.jsonl")) == [pair]
     assert (kept[0]["label"], kept[0]["meta"]) == (1, {"context": "x", "meta": "y"})
-    _, removed = apply(tmp_path, index(b=make_benchmark(["a b c"])), [pair])
+    _, removed = apply(tmp_path, make_finder(b=make_benchmark(["a b c"])), [pair])
     match = {"removed_by": "query", "benchmark": "b", "matched_id": "q0", "matched_query": "a b c"}
     assert removed == [{**kept[0], **match}]
 
@@ -136,10 +136,10 @@ def compare(code: str, other: str) -> float:
 @given(ITEMS, ITEMS)
 def test_removed_pairs_are_those_that_brute_force_finds(ours: list[Any], theirs: list[Any]) -> None:
     benchmark = make_benchmark(*zip(*theirs, strict=True))
-    found = index(b=benchmark)
+    finder = make_finder(b=benchmark)
     pairs = [Pair(id=str(number), query=query, code=code) for number, (query, code) in enumerate(ours)]
     with TemporaryDirectory() as folder:
-        kept, removed = apply(Path(folder), found, pairs)
+        kept, removed = apply(Path(folder), finder, pairs)
     assert sorted(row["id"] for row in kept + removed) == [pair.id for pair in pairs]
     reasons, matched = {row["id"]: row["removed_by"] for row in removed}, set[str]()
     for pair in pairs:
@@ -152,14 +152,14 @@ def test_removed_pairs_are_those_that_brute_force_finds(ours: list[Any], theirs:
             assert similarity >= 0.8
         else:
             assert similarity < 0.95  # the index misses few sets above .8, and next to none above .9
-    assert found.overlaps[0].contaminated_queries == len(matched)
-    assert found.overlaps[0].matching_pairs == len(removed)
+    assert finder.overlaps[0].contaminated_queries == len(matched)
+    assert finder.overlaps[0].matching_pairs == len(removed)
 
 
 @pytest.mark.real_data
 def test_cosqas_code_base_contains_the_codes_of_its_dev_set(tmp_path: Path, real_data: Path) -> None:
     codes = real_data / "cosqa_search_codes_6267.jsonl"
-    found = index(b=open_benchmark(real_data / "cosqa_search_dev_500.jsonl", [codes]))
-    _, removed = apply(tmp_path, found, read_pairs(real_data / "cosqa_dev.jsonl"))
+    finder = make_finder(b=open_benchmark(real_data / "cosqa_search_dev_500.jsonl", [codes]))
+    _, removed = apply(tmp_path, finder, read_pairs(real_data / "cosqa_dev.jsonl"))
     assert [row["removed_by"] for row in removed].count("query") == 6
-    assert found.overlaps == [Overlap("b", 500, 6267, 0, 6, 264, 277)]
+    assert finder.overlaps == [Overlap("b", 500, 6267, 0, 6, 264, 277)]
