@@ -1,0 +1,59 @@
+"""Reads pairs with labels, from a run folder or from files of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.datasets import read_pairs
+from agent.errors import InputError
+from agent.evaluation.tally import Observation, iterate_annotated_pairs, merge_rounds
+from agent.store import files
+from agent.store.run_view import load_run
+from agent.types import Pair
+
+_LABELS = {"1": 1, "0": 0, "yes": 1, "no": 0, "true": 1, "false": 0}
+
+
+@dataclass(frozen=True)
+class LabelledPair:
+    """A pair with its label: 1, 0, or None if it is undecided or has no label.
+
+    `observation` is the merged annotation with its history. It is None for pairs that do not come from a run.
+    """
+
+    pair: Pair
+    label: int | None
+    observation: Observation | None = None
+
+
+def read_labelled(path: Path, *, with_history: bool = False) -> Iterator[LabelledPair]:
+    """Iterate over the annotated pairs of a run folder, or over the pairs in a file, in order.
+
+    A run's label is the majority of its rounds. In a file, the label is the field `label`.
+
+    Raises:
+        InputError: the file cannot be read, has no pairs, or has a label other than 0, 1 and null.
+        RunFolderError: the run folder is damaged.
+        ExtraMissing: the libraries for the file's format are not installed.
+    """
+    if (path / files.ANNOTATIONS).is_file():
+        with load_run(path) as view:
+            for pair, rounds in iterate_annotated_pairs(view, with_history=with_history):
+                merged = merge_rounds(rounds)
+                yield LabelledPair(pair, merged.annotation.label, merged)
+        return
+    dataset = read_pairs(path)
+    for pair in dataset:
+        yield LabelledPair(pair, _read_label(pair, path, dataset.origin(pair.id)[1]))
+
+
+def _read_label(pair: Pair, path: Path, line: int) -> int | None:
+    value = pair.meta.get("label")
+    if value is None or value == "":
+        return None
+    label = _LABELS.get(str(value).strip().lower())
+    if label is None:
+        raise InputError(f"'label' is {value!r:.40}; expected 0, 1 or null", path=path, line=line)
+    return label
