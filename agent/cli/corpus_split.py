@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 from agent.cli.progress import Steps
@@ -19,13 +19,9 @@ from agent.corpus.split import PARTS, Split, SplitPair, SplitRules, split_pairs
 from agent.datasets.encoding import dumps
 from agent.errors import RunStopped, UsageError
 from agent.exports.registry import FORMATS
-from agent.exports.rows import Export, PairsFile
+from agent.exports.rows import Export, format_left_out, open_labelled
 from agent.exports.target import check_target, open_target
-from agent.store import files
-from agent.store.run_view import RunView, load_run
 from agent.wording import plural
-
-_COUNTS = ("pairs", "queries", "codes", "matches")
 
 
 def run(path: Path, out: Path, *, rules: SplitRules, to: str, force: bool, as_json: bool) -> None:
@@ -41,30 +37,26 @@ def run(path: Path, out: Path, *, rules: SplitRules, to: str, force: bool, as_js
     if path == Path("-") or path.resolve().is_relative_to(out.resolve()):
         raise UsageError(f"{path}: standard input and files in {out} cannot be split. Pass another file.")
     try:
-        source = load_run(path) if (path / files.ANNOTATIONS).is_file() else PairsFile(path)
-        with source if isinstance(source, RunView) else nullcontext(), Steps(notes) as steps:
+        with open_labelled(path) as source, Steps(notes) as steps:
             pairs = _read_pairs(path, rules.field)
             split = split_pairs(pairs, rules, steps)
             document = {"source": str(path), "to": to, **_describe(pairs, split, rules)}
+            document["not_annotated"] = sum(1 for _ in source.pairs()) - len(pairs)
             if missing := [part for part, size in split.targets.items() if size and part not in document["parts"]]:
                 raise UsageError(f"{missing[0]} would be empty, because there are too few groups. Change --ratios.")
             with open_target(out, entries, force=force) as draft:
-                _write(draft, pairs, split, Export(source, parts=split.list_ids(pairs)), document)
+                _write(draft, pairs, split, Export(source), document)
     except (KeyboardInterrupt, RunStopped) as error:
         explain_stop(notes, error, "")
-    if as_json:
-        print_json({"out": str(out), **document})
-    else:
-        _print(out, document)
+    print_json({"out": str(out), **document}) if as_json else _print(out, document)
 
 
 def _read_pairs(path: Path, field: str) -> list[SplitPair]:
-    pairs, texts = list[SplitPair](), dict[str, str]()  # equal texts are stored once
-    for item in read_labelled(path):
-        pair, cluster = item.pair, item.pair.meta.get("cluster")
-        query, code = (texts.setdefault(text, text) for text in (pair.query, pair.code))
-        name = None if cluster is None else str(cluster)
-        pairs.append(SplitPair(pair.id, query, code, item.label, name, pair.meta.get(field)))
+    pairs = list[SplitPair]()
+    for pair, label in ((item.pair, item.label) for item in read_labelled(path)):
+        cluster = None if pair.meta.get("cluster") in (None, "") else str(pair.meta["cluster"])
+        query, code = intern(pair.query), intern(pair.code)
+        pairs.append(SplitPair(pair.id, query, code, label, cluster, pair.meta.get(field)))
     return pairs
 
 
@@ -83,29 +75,26 @@ def _describe(pairs: Sequence[SplitPair], split: Split, rules: SplitRules) -> di
 
 
 def _write(draft: Path, pairs: Sequence[SplitPair], split: Split, export: Export, document: dict[str, Any]) -> None:
-    export.left_out.update(document["dropped"])
+    assigned = list(zip(pairs, split.parts, strict=True))
+    export.parts = {part: {pair.id for pair, own in assigned if own == part} for part in document["parts"]}
+    export.left_out = +Counter({**document["dropped"], "not annotated yet": document["not_annotated"]})
     FORMATS[document["to"]].write_parts(export, draft)
-    document |= {"notes": export.notes}
+    removed = ({"removed_by": why, **pairs[number]._asdict()} for number, why in sorted(split.reasons.items()))
+    (draft / "removed.jsonl").write_bytes(b"".join(dumps(pair) + b"\n" for pair in removed))
+    document["notes"] = [*export.notes, *([f"left out: {format_left_out(export.left_out)}"] if export.left_out else [])]
     (draft / "split.json").write_bytes(dumps(document, indent=True) + b"\n")
-    with (draft / "removed.jsonl").open("wb") as file:
-        for position, reason in sorted(split.reasons.items()):
-            file.write(dumps({"removed_by": reason, **pairs[position]._asdict()}) + b"\n")
 
 
 def _print(out: Path, document: dict[str, Any]) -> None:
-    console, table, shared = Console(), make_table("part", *_COUNTS), document["shared_between_parts"]
+    console, shared = Console(), document["shared_between_parts"]
+    table = make_table("part", "wanted", "pairs", "queries", "codes", "matches")
     for name, part in document["parts"].items():
-        add_row(table, name, *(f"{part[key]:,}" for key in _COUNTS))
-        if document["rules"]["sizes"] and name != "train" and part["pairs"] != document["targets"][name]:
-            remedy = f"groups are not divided: {part['pairs']:,} pairs instead of {document['targets'][name]:,}"
-            document["notes"].append(f"{name}: {remedy}")
+        add_row(table, name, *(f"{count:,}" for count in (document["targets"][name], *list(part.values())[:4])))
     console.print(table)
-    for reason, count in document["dropped"].items():
-        print_text(console, f"dropped: {plural(count, 'pair')} ({reason}), listed in {out / 'removed.jsonl'}")
-    print_text(console, f"kept: {document['share_kept']:.1%} of {plural(document['pairs'], 'pair')}")
     shares = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in shared.items())
     warning = "warning: " if document["rules"]["by"] == "pair" and any(shared.values()) else ""
-    print_text(console, f"{warning}in two or more parts: {shares}")
-    for note in document["notes"]:
-        print_text(console, f"note: {note}")
-    print_text(console, f"Next: agent retrieval run {shlex.quote(str(out))} --split test --searcher bm25")
+    print_text(console, f"kept: {document['share_kept']:.1%} of {plural(document['pairs'], 'pair')}")
+    print_text(console, "\n".join([*document["notes"], f"{warning}in two or more parts: {shares}"]))
+    if "test" in document["parts"]:
+        folder = shlex.quote(str(out / "test" if document["to"] == "cosqa-plus" else out))
+        print_text(console, f"Next: agent retrieval run {folder} --split test --searcher bm25")

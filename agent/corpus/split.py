@@ -81,11 +81,6 @@ class Split:
     targets: Mapping[Part, int]
     groups: Mapping[str, Sequence[Hashable]]
 
-    def list_ids(self, pairs: Sequence[SplitPair]) -> dict[str, set[str]]:
-        """Return the ids of the pairs in each part. Omits empty parts."""
-        ids = {part: {pair.id for pair, own in zip(pairs, self.parts, strict=True) if own == part} for part in PARTS}
-        return {part: members for part, members in ids.items() if members}
-
     def count_shared(self, pairs: Sequence[SplitPair]) -> dict[str, int]:
         """Count the queries, the codes and the groups that are in two or more parts."""
         texts = {"queries": [pair.query for pair in pairs], "codes": [pair.code for pair in pairs]}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,7 +20,8 @@ from agent.corpus.labelled import read_labelled
 from agent.datasets.encoding import dumps
 from agent.errors import InputError, UsageError
 from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs, merge_rounds
-from agent.store.run_view import RunView
+from agent.store import files
+from agent.store.run_view import RunView, load_run
 from agent.types import Annotation, Pair
 
 Row = dict[str, Any]
@@ -91,6 +93,16 @@ class PairsFile:
             meta = {name: value for name, value in item.pair.meta.items() if name != "label"}
             pair, label = item.pair.model_copy(update={"meta": meta}), item.label
             yield pair, Annotation(id=pair.id, input_sha256=pair.input_sha256(), label=label)  # type: ignore[arg-type]
+
+
+@contextmanager
+def open_labelled(path: Path) -> Iterator[RunView | PairsFile]:
+    """Open a run folder, or otherwise a file of pairs, for exports. Raises as `load_run` does."""
+    if (path / files.ANNOTATIONS).is_file():
+        with load_run(path) as run:
+            yield run
+    else:
+        yield PairsFile(path)
 
 
 class Export:
