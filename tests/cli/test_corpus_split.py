@@ -171,23 +171,15 @@ def test_an_earlier_split_is_replaced_with_force(corpus: Commands) -> None:
     assert corpus(*command, "8:0:2").code == WRONG_USAGE
     assert corpus(*command, "8:0:2", "--by", "time", "--force").code == DONE
     assert {path.name for path in (corpus.folder / "out/data").iterdir()} == {"train.parquet", "test.parquet"}
-    (corpus.folder / "out/mine.txt").touch()
-    assert corpus(*command, "8:1:1", "--force").code == WRONG_USAGE
-    assert (corpus.folder / "out/mine.txt").exists()
 
 
 @pytest.mark.parametrize(
     "options",
     [
         ("--ratios", "8:1:1", "--sizes", "1,1"),
-        ("--ratios", "8:1"),
         ("--ratios", "a:b:c"),
-        ("--sizes", "29,29"),
         ("--sizes", "1.5,1"),
-        ("--positives-only", "test"),
-        ("--sizes", "1,1", "--positives-only", "tests"),
         ("--field", "created"),
-        ("--by", "time", "--field", "reason"),
         ("--by", "repository", "--field", "none"),
         ("--ratios", "1:8:1", "--by", "code", "--sizes", "1,28"),
         ("--force", "-o", "."),
