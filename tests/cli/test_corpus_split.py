@@ -176,15 +176,10 @@ def test_an_earlier_split_is_replaced_with_force(corpus: Commands) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ("--ratios", "8:1:1", "--sizes", "1,1"),
-        ("--ratios", "a:b:c"),
-        ("--sizes", "1.5,1"),
-        ("--field", "created"),
-        ("--by", "repository", "--field", "none"),
-        ("--ratios", "1:8:1", "--by", "code", "--sizes", "1,28"),
-        ("--force", "-o", "."),
+        ("--ratios", "8:1:1", "--sizes", "1,1"), ("--ratios", "a:b:c"), ("--sizes", "1.5,1"), ("--field", "created"),
+        ("--by", "repository", "--field", "none"), ("--by", "code", "--sizes", "1,28"), ("--force", "-o", "."),
     ],
-)
+)  # fmt: skip
 def test_wrong_usage_leaves_no_folder(corpus: Commands, options: tuple[str, ...]) -> None:
     result = corpus("corpus", "split", "pairs.jsonl", "-o", "out", *options)
     assert (result.code, "Traceback" in result.err) == (WRONG_USAGE, False), result.err

@@ -212,18 +212,12 @@ def test_other_pairs_of_a_positive_part_are_dropped() -> None:
 @pytest.mark.parametrize(
     "rules",
     [
-        {"ratios": (1, 1)},
-        {"ratios": (0, 0, 0)},
-        {"ratios": (1, -1, 1)},
-        {"ratios": (1, float("nan"), 1)},
-        {"sizes": (1,)},
-        {"sizes": (6, 6)},
-        {"sizes": (1, 1), "by": "repository"},
-        {"positives_only": frozenset({"test"})},
-        {"positives_only": frozenset({"train"}), "sizes": (1, 1)},
+        {"ratios": (1, 1)}, {"ratios": (0, 0, 0)}, {"ratios": (1, -1, 1)}, {"ratios": (1, float("nan"), 1)},
+        {"sizes": (1,)}, {"sizes": (-1, 1)}, {"sizes": (6, 6)}, {"sizes": (1, 1), "by": "repository"},
+        {"positives_only": frozenset({"test"})}, {"positives_only": frozenset({"train"}), "sizes": (1, 1)},
         {"positives_only": frozenset({"test"}), "sizes": (1, 1)},
     ],
-)
+)  # fmt: skip
 def test_rules_that_cannot_be_met_are_wrong_usage(rules: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         split(make_pairs(10), **rules)
