@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli.options import AsJson, BaseUrl, TrustRemoteCode
+from agent.cli.options import AsJson, BaseUrl, Formats, TrustRemoteCode
 
 app = typer.Typer(no_args_is_help=True, help="Turn queries and code into candidate pairs for `agent annotate`.")
 
@@ -163,3 +163,65 @@ def decontaminate(
 
     options = {"language": language, "split": split}
     run(pairs, against, out, codes=codes or [], force=force, as_json=as_json, **options)
+
+
+@app.command()
+def split(
+    path: Annotated[
+        Path, typer.Argument(metavar="RUN|PAIRS", help="Run folder, or file of pairs with a `label` field.")
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder to write.")],
+    by: Annotated[
+        Literal["query", "code", "repository", "time", "pair"],
+        typer.Option(
+            help="What the parts do not share: queries (query); queries and codes (code); queries and repositories "
+            "(repository); time: the latest pairs are test. With pair, parts share queries and codes."
+        ),
+    ] = "query",
+    ratios: Annotated[
+        str | None, typer.Option(metavar="A:B:C", help="Shares of train, validation and test [default: 8:1:1].")
+    ] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="B,C", help="Numbers of pairs in validation and test, in this order, instead of --ratios."
+        ),
+    ] = None,
+    positives_only: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PART,…",
+            help="Parts (validation, test) that keep only pairs with label 1. Their other pairs are dropped, because "
+            "training must not contain their queries. Requires --sizes, which count the kept pairs.",
+        ),
+    ] = None,
+    field: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Field for --by repository or time [default: repository or created]."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
+    to: Annotated[Formats, typer.Option(help="Output format; hf writes a folder for datasets.load_dataset.")] = "hf",
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing split.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Split labelled pairs into train, validation and test.
+
+    Queries stay together with their near duplicates. Dropped pairs are listed in DIR/removed.jsonl, and DIR/split.json
+    records the split.
+    """
+    from agent.cli.corpus_split import run
+    from agent.corpus.split import FIELDS, SplitRules
+    from agent.errors import UsageError
+
+    if ratios and sizes:
+        raise UsageError("--ratios cannot be combined with --sizes. Pass one of them.")
+    if field and by not in FIELDS:
+        raise UsageError(f"--field has no effect with --by {by}. Remove it, or pass --by repository or --by time.")
+    try:
+        shares = tuple(map(float, (ratios or "8:1:1").split(":")))
+        counts = tuple(map(int, sizes.split(","))) if sizes else None
+    except ValueError:
+        raise UsageError("pass numbers, such as --ratios 8:1:1 or --sizes 500,500.") from None
+    positives = frozenset(positives_only.split(",") if positives_only else ())
+    rules = SplitRules(by, shares, counts, positives, seed, field or FIELDS.get(by, ""))
+    run(path, out, rules=rules, to=to, force=force, as_json=as_json)

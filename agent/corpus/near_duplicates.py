@@ -61,19 +61,22 @@ class NearDuplicateIndex:
         return len(self._sets) - 1
 
 
-def cluster(codes: Iterable[str], count: int, progress: Progress) -> Sequence[int]:
+def cluster(
+    codes: Iterable[str], count: int, progress: Progress, shingle: Callable[[str], frozenset[str]] = shingle_code
+) -> Sequence[int]:
     """Return the number of the first member of each code's cluster, in the order of the codes, counted from 0.
 
     The clusters are the connected components of all pairs that have an equal band and a Jaccard similarity of at least
     `THRESHOLD`. Pairs that other pairs connect are not compared, which does not change the components. `count` is the
-    number of codes. Keeps hashes in memory, but not the codes. Raises `ExtraMissing` without `datasketch`.
+    number of codes. With another `shingle` function, clusters other texts. Keeps hashes in memory, but not the codes.
+    Raises `ExtraMissing` without `datasketch`.
     """
     signer, signatures = _Signer(), bytearray()
     sets: dict[bytes, int] = {}  # equal sets are compared once
     numbers: list[int] = []  # of the set of each code
     first_codes: list[int] = []  # of each set
     for code in codes:
-        packed = _pack(shingle_code(code))
+        packed = _pack(shingle(code))
         numbers.append(sets.setdefault(packed, len(sets)))
         if len(first_codes) < len(sets):
             first_codes.append(len(numbers) - 1)

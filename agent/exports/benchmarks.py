@@ -23,41 +23,43 @@ def write_beir(export: Export, folder: Path) -> None:
 
     Identical snippets become one document, and identical query texts become one query. Pairs without a label and
     judgements with conflicting labels are skipped. The qrels contain only queries with a match, because every ranking
-    scores 0 on the other queries.
+    scores 0 on the other queries. If the export has parts, each part has its own qrels.
 
     Raises:
         OSError: a file cannot be written.
     """
     queries, documents = TextNumbers(), TextNumbers()
-    judgements: dict[tuple[int, int], int | None] = {}
-    duplicates = 0
+    relevant, duplicates, conflicts = set[int](), 0, 0
+    (folder / "qrels").mkdir()
     with (folder / "queries.jsonl").open("wb") as query_file, (folder / "corpus.jsonl").open("wb") as corpus:
-        for row in export.iterate_rows(labelled=True):
-            label = row["label"]
-            query, is_new = queries.assign(row["query"])
-            if is_new:
-                query_file.write(dumps({"_id": f"q{query}", "text": row["query"]}) + b"\n")
-            document, is_new = documents.assign(row["code"])
-            if is_new:
-                corpus.write(dumps({"_id": f"d{document}", "title": "", "text": row["code"]}) + b"\n")
-            duplicates += (query, document) in judgements
-            if judgements.setdefault((query, document), label) != label:
-                judgements[query, document] = None
-    relevant = {query for (query, _), label in judgements.items() if label == 1}
-    _write_qrels(folder / "qrels", {key: label for key, label in judgements.items() if key[0] in relevant})
+        for name, part in export.iterate_parts("test"):
+            judgements: dict[tuple[int, int], int | None] = {}
+            for row in part.iterate_rows(labelled=True):
+                label = row["label"]
+                query, is_new = queries.assign(row["query"])
+                if is_new:
+                    query_file.write(dumps({"_id": f"q{query}", "text": row["query"]}) + b"\n")
+                document, is_new = documents.assign(row["code"])
+                if is_new:
+                    corpus.write(dumps({"_id": f"d{document}", "title": "", "text": row["code"]}) + b"\n")
+                duplicates += (query, document) in judgements
+                if judgements.setdefault((query, document), label) != label:
+                    judgements[query, document] = None
+            matched = {query for (query, _), label in judgements.items() if label == 1}
+            _write_qrels(folder / "qrels", name, {key: label for key, label in judgements.items() if key[0] in matched})
+            relevant |= matched
+            conflicts += list(judgements.values()).count(None)
     sizes = f"{plural(len(queries), 'query', 'queries')} · {plural(len(documents), 'document')}"
     export.notes.append(f"{sizes} · qrels for {plural(len(relevant), 'query', 'queries')} with a match")
     if duplicates:
-        conflicts = list(judgements.values()).count(None)
         export.notes.append(
             f"{plural(duplicates, 'duplicate pair')} (same query and code); "
             f"{plural(conflicts, 'judgement')} skipped because of conflicting labels"
         )
 
 
-def _write_qrels(folder: Path, judgements: dict[tuple[int, int], int | None]) -> None:
-    folder.mkdir()
-    with (folder / "test.tsv").open("w") as beir, (folder / "test.trec").open("w") as trec:
+def _write_qrels(folder: Path, name: str, judgements: dict[tuple[int, int], int | None]) -> None:
+    with (folder / f"{name}.tsv").open("w") as beir, (folder / f"{name}.trec").open("w") as trec:
         beir.write("query-id\tcorpus-id\tscore\n")
         for (query, document), label in judgements.items():
             if label is not None:

@@ -15,7 +15,7 @@ from agent.evaluation.estimates import RunEstimates, estimate_run, read_review_d
 from agent.evaluation.statistics import format_interval, format_number, krippendorff_alpha
 from agent.exports.rows import INPUT_PREFIX, Export, Row, escape_surrogates, format_left_out
 from agent.exports.tables import write_parquet_rows
-from agent.store.run_view import get_criterion
+from agent.store.run_view import RunView, get_criterion
 from agent.wording import is_hidden, plural
 
 SOURCE = ("source",)
@@ -66,7 +66,7 @@ class Origins:
 
 
 def write_dataset(export: Export, folder: Path) -> None:
-    """Write `data/train.parquet` and the dataset card `README.md`.
+    """Write `data/train.parquet`, or a file for each part of the export, and the dataset card `README.md`.
 
     Raises:
         ExtraMissing: pyarrow is not installed, or the run has reviews and NumPy is not installed.
@@ -75,40 +75,47 @@ def write_dataset(export: Export, folder: Path) -> None:
     """
     origins = Origins()
     (folder / "data").mkdir()
-    write_parquet_rows(folder / "data" / "train.parquet", export.columns, origins.count_rows(export.iterate_rows()))
+    for name, part in export.iterate_parts("train"):
+        rows = origins.count_rows(part.iterate_rows())
+        write_parquet_rows(folder / "data" / f"{name}.parquet", export.columns, rows)
     (folder / "README.md").write_text(_render_card(export, origins), encoding="utf-8")
 
 
 def _render_card(export: Export, origins: Origins) -> str:
     """Return the dataset card as Markdown with YAML front matter. Call it after writing the rows."""
     name, pairs = escape_surrogates(export.run.path.resolve().name), export.tally.annotations
+    whole = [{"split": "train", "path": "data/*.parquet"}]
+    data_files = [{"split": part, "path": f"data/{part}.parquet"} for part in export.parts]
     front_matter = {
         "pretty_name": name,
         "license": origins.choose_licence(),
-        "annotations_creators": ["machine-generated"],
+        **({"annotations_creators": ["machine-generated"]} if isinstance(export.run, RunView) else {}),
         "size_categories": [_choose_size_category(pairs)],
         "task_categories": ["text-retrieval"],
         "tags": ["code-search", "test-driven-annotator"],
-        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "data/*.parquet"}]}],
+        "configs": [{"config_name": "default", "data_files": data_files or whole}],
     }
-    criterion = get_criterion(export.run.manifest)
-    sections = {
-        "Labels": _render_labels(export),
-        "Annotation process": _render_process(export.run.manifest, criterion, export.run.index.round_count),
-        "Agreement between rounds": _render_agreement(export),
-        "Estimated error rate": _render_error(export),
-        "Sources and licences": _render_origins(origins),
-        "Columns": _render_columns(export),
-    }
+    about = "This dataset contains pairs of a search query and a code snippet."
+    sections = {"Labels": _render_labels(export)}
+    if export.parts:
+        sections["Splits"] = _render_splits(export)
+    if isinstance(export.run, RunView):
+        criterion = get_criterion(export.run.manifest)
+        about += (
+            " The labels were assigned by a program (test-driven-annotator), not by people. "
+            f"Label 1 means: {_CRITERIA.get(criterion, _escape_markdown(criterion))}."
+        )
+        sections["Annotation process"] = _render_process(export.run.manifest, criterion, export.run.index.round_count)
+        sections["Agreement between rounds"] = _render_agreement(export.run)
+        sections["Estimated error rate"] = _render_error(export.run)
+    sections |= {"Sources and licences": _render_origins(origins), "Columns": _render_columns(export)}
     lines = [
         "---",
         yaml.safe_dump(front_matter, sort_keys=False, allow_unicode=True).rstrip(),
         "---",
         f"# {_escape_markdown(name)}",
         "",
-        "This dataset contains pairs of a search query and a code snippet. The labels were assigned by a program "
-        "(test-driven-annotator), not by people. "
-        f"Label 1 means: {_CRITERIA.get(criterion, _escape_markdown(criterion))}.",
+        about,
     ]
     for title, body in sections.items():
         lines += ["", f"## {title}", "", *body]
@@ -124,6 +131,11 @@ def _render_labels(export: Export) -> Iterator[str]:
     yield from _render_table(("", "pairs"), [("all", outcomes.total()), *rows.items()])
     if export.left_out:
         yield f"\nPairs in the run that are excluded from this dataset: {format_left_out(export.left_out)}."
+
+
+def _render_splits(export: Export) -> Iterator[str]:
+    yield from _render_table(("split", "pairs"), [(name, len(ids)) for name, ids in export.parts.items()])
+    yield "\nThe file `split.json` contains the rule that separates the splits, the seed and the excluded pairs."
 
 
 def _render_process(manifest: Mapping[str, Any], criterion: str, rounds: int) -> Iterator[str]:
@@ -161,23 +173,23 @@ def _iterate_models(model: Any) -> Iterator[str]:
             yield f"{name}{rules}{f' ({role})' if role else ''}"
 
 
-def _render_agreement(export: Export) -> Iterator[str]:
-    agreements = [pair.agreement for pair in export.run.index.iterate_labels() if pair.agreement is not None]
+def _render_agreement(run: RunView) -> Iterator[str]:
+    agreements = [pair.agreement for pair in run.index.iterate_labels() if pair.agreement is not None]
     if not agreements:
         yield "Not available, because each pair was annotated only once."
         return
-    alpha = krippendorff_alpha(pair.votes for pair in export.run.index.iterate_labels())
+    alpha = krippendorff_alpha(pair.votes for pair in run.index.iterate_labels())
     yield (
-        f"The run has {export.run.index.round_count} rounds per pair. Krippendorff's alpha between rounds is "
+        f"The run has {run.index.round_count} rounds per pair. Krippendorff's alpha between rounds is "
         f"{'undefined' if alpha is None else f'{alpha:.3f}'}. On average, two rounds of a pair agree in "
         f"{sum(agreements) / len(agreements):.1%} of cases. Agreement does not imply accuracy, because the annotator "
         "can make the same error in every round."
     )
 
 
-def _render_error(export: Export) -> Iterator[str]:
-    data = read_review_data(export.run)
-    estimates = estimate_run({pair.id: pair.label for pair in export.run.index.iterate_labels()}, data)
+def _render_error(run: RunView) -> Iterator[str]:
+    data = read_review_data(run)
+    estimates = estimate_run({pair.id: pair.label for pair in run.index.iterate_labels()}, data)
     if estimates is not None and estimates.accuracy.value is not None:
         yield from _render_estimates(estimates, 1 - estimates.accuracy.value)
     elif not data.reviewers:

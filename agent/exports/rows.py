@@ -8,15 +8,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, Literal
 
+from agent.corpus.labelled import read_labelled
 from agent.datasets.encoding import dumps
 from agent.errors import InputError, UsageError
 from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs, merge_rounds
-from agent.store.run_view import RunView
+from agent.store import files
+from agent.store.run_view import RunView, load_run
 from agent.types import Annotation, Pair
 
 Row = dict[str, Any]
@@ -40,7 +45,6 @@ RESULT_COLUMNS: Mapping[str, ColumnKind] = {
 }
 INPUT_PREFIX = "input_"
 _KINDS: Mapping[type, ColumnKind] = {bool: "flag", float: "number", str: "text"}
-_RESERVED = PAIR_COLUMNS.keys() | RESULT_COLUMNS.keys()
 
 
 @dataclass(frozen=True)
@@ -49,13 +53,14 @@ class ExportFilter:
 
     `labels` and `decided_by` keep only pairs with one of the given values, or all pairs if they are empty. `errors`
     keeps only failed pairs if it is True, and only pairs without an error if it is False. `min_confidence` keeps only
-    pairs with at least this confidence.
+    pairs with at least this confidence. `ids` keeps only these pairs, and the other pairs are not counted as excluded.
     """
 
     labels: Collection[int | None] = ()
     decided_by: Collection[str] = ()
     errors: bool | None = None
     min_confidence: float | None = None
+    ids: Collection[str] | None = None
 
     def includes(self, annotation: Annotation) -> bool:
         """Return whether a pair passes all filters. `annotation` contains the merged rounds of the pair."""
@@ -72,8 +77,36 @@ EVERYTHING = ExportFilter()
 MAX_COLUMNS = 1_000
 
 
+class PairsFile:
+    """A file of pairs. Its labels are in the field `label`, and it has no other results. See `read_labelled`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def pairs(self) -> Iterator[Pair]:
+        """Iterate over the pairs, without their labels."""
+        return (pair for pair, _ in self.iterate_annotated())
+
+    def iterate_annotated(self) -> Iterator[tuple[Pair, Annotation]]:
+        """Iterate over the pairs, and annotations that contain nothing but the labels."""
+        for item in read_labelled(self.path):
+            meta = {name: value for name, value in item.pair.meta.items() if name != "label"}
+            pair, label = item.pair.model_copy(update={"meta": meta}), item.label
+            yield pair, Annotation(id=pair.id, input_sha256=pair.input_sha256(), label=label)  # type: ignore[arg-type]
+
+
+@contextmanager
+def open_labelled(path: Path) -> Iterator[RunView | PairsFile]:
+    """Open a run folder, or otherwise a file of pairs, for exports. Raises as `load_run` does."""
+    if (path / files.ANNOTATIONS).is_file():
+        with load_run(path) as run:
+            yield run
+    else:
+        yield PairsFile(path)
+
+
 class Export:
-    """The rows of an export. They contain the pairs of a run that pass a filter, in input order.
+    """The rows of an export. They contain the pairs of a run or a file that pass a filter, in input order.
 
     If a pair has several rounds, its row contains the majority label and the confidence in that label, as in
     `labels.jsonl`.
@@ -82,20 +115,39 @@ class Export:
     contains messages for the user.
 
     Args:
-        run: The run.
+        run: The run, or a file of pairs, whose rows have no results other than the label.
         pair_filter: Selects the pairs to export.
         progress: Called with the number of annotated pairs read so far.
+        parts: The ids of the pairs in each part of the dataset, by the name of the part. Empty if there are no parts.
     """
 
     def __init__(
-        self, run: RunView, pair_filter: ExportFilter = EVERYTHING, progress: Callable[[int], None] = lambda _: None
+        self,
+        run: RunView | PairsFile,
+        pair_filter: ExportFilter = EVERYTHING,
+        progress: Callable[[int], None] = lambda _: None,
+        parts: Mapping[str, Collection[str]] | None = None,
     ):
         self.run = run
+        self.parts = parts or {}
         self.pair_filter = pair_filter
         self.left_out: Counter[str] = Counter()
         self.notes: list[str] = []
         self.tally = Tally()
         self._progress = progress
+        self._results = {"label": RESULT_COLUMNS["label"]} if isinstance(run, PairsFile) else RESULT_COLUMNS
+
+    def iterate_parts(self, default: str) -> Iterator[tuple[str, Export]]:
+        """Iterate over the parts with their names. Without parts, yield the whole export with the name `default`.
+
+        The exports of all parts add to the same `tally`, `left_out` and `notes`.
+        """
+        if not self.parts:
+            yield default, self
+        for name, ids in self.parts.items():
+            part = copy(self)
+            part.pair_filter, part.parts = replace(self.pair_filter, ids=ids), {}
+            yield name, part
 
     @cached_property
     def columns(self) -> dict[str, ColumnKind]:
@@ -110,13 +162,13 @@ class Export:
         """
         kinds = {name: {kind} for name, kind in PAIR_COLUMNS.items() if name != "context"}
         for pair in self.run.pairs():
-            for name, value in _build_pair_fields(pair).items():
+            for name, value in self._build_pair_fields(pair).items():
                 kinds.setdefault(name, set()).update(() if value is None else (_classify(value),))
             if len(kinds) > MAX_COLUMNS:
                 cause = f"the pairs have more than {MAX_COLUMNS:,} different fields, which is too many for columns"
                 raise UsageError(f"{self.run.path}: {cause}. Export the run as jsonl.")
         names = dict.fromkeys(name for name in (*PAIR_COLUMNS, *kinds) if name in kinds)
-        return {**{name: _merge_kinds(kinds[name]) for name in names}, **RESULT_COLUMNS}
+        return {**{name: _merge_kinds(kinds[name]) for name in names}, **self._results}
 
     def iterate_rows(self, *, labelled: bool = False) -> Iterator[Row]:
         """Iterate over the rows. Skips pairs without a label if `labelled` is true. Call this only once per export.
@@ -127,8 +179,7 @@ class Export:
             UsageError: there are no pairs to export.
         """
         deciders, number = set[str](), 0
-        for number, (pair, rounds) in enumerate(iterate_annotated_pairs(self.run), start=1):
-            merged = merge_rounds(rounds).annotation
+        for number, (pair, merged) in enumerate(self._iterate_annotated(), start=1):
             deciders.update([merged.decided_by] if merged.decided_by else ())
             if not self.pair_filter.includes(merged):
                 self.left_out["by the filters"] += 1
@@ -136,13 +187,33 @@ class Export:
                 self.left_out["without a label"] += 1
             else:
                 self.tally.add(Observation(merged))
-                yield {**_build_pair_fields(pair), **_build_result_fields(merged)}
+                results = _build_result_fields(merged)
+                yield {**self._build_pair_fields(pair), **{name: results[name] for name in self._results}}
             self._progress(number)
-        if pending := sum(1 for _ in self.run.pairs()) - number:
+        if self.pair_filter.ids is None and (pending := sum(1 for _ in self.run.pairs()) - number):
             self.left_out["not annotated yet"] = pending
         if not self.tally.annotations:
             steps = f". Steps that decided pairs: {', '.join(sorted(deciders))}" if deciders else ""
             raise UsageError(f"{self.run.path}: nothing to export. Excluded: {format_left_out(self.left_out)}{steps}")
+
+    def _iterate_annotated(self) -> Iterator[tuple[Pair, Annotation]]:
+        ids = self.pair_filter.ids
+        if isinstance(self.run, PairsFile):
+            yield from (pair for pair in self.run.iterate_annotated() if ids is None or pair[0].id in ids)
+            return
+        for pair, rounds in iterate_annotated_pairs(self.run, ids=ids):
+            yield pair, merge_rounds(rounds).annotation
+
+    def _build_pair_fields(self, pair: Pair) -> Row:
+        """Return the input fields of a pair. Reserved names of fields in `meta` are prefixed with `input_`."""
+        context = {} if pair.context is None else {"context": pair.context}
+        core = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language, **context}
+        reserved = PAIR_COLUMNS.keys() | self._results.keys()
+        meta = {_choose_column(name, reserved): value for name, value in pair.meta.items()}
+        row: Row = _escape_nested({**core, **meta})
+        if len(row) < len(core) + len(pair.meta):
+            raise InputError(f"pair {pair.id[:60]!r}: two fields have the same name after escaping lone surrogates")
+        return row
 
 
 def format_left_out(left_out: Mapping[str, int]) -> str:
@@ -164,17 +235,6 @@ def as_cell(value: Any, kind: ColumnKind) -> Any:
     return float(value) if kind == "number" else value
 
 
-def _build_pair_fields(pair: Pair) -> Row:
-    """Return the input fields of a pair. Reserved names of fields in `meta` are prefixed with `input_`."""
-    context = {} if pair.context is None else {"context": pair.context}
-    core = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language, **context}
-    meta = {_choose_column(name): value for name, value in pair.meta.items()}
-    row: Row = _escape_nested({**core, **meta})
-    if len(row) < len(core) + len(pair.meta):
-        raise InputError(f"pair {pair.id[:60]!r}: two fields have the same name after escaping lone surrogates")
-    return row
-
-
 def _build_result_fields(merged: Annotation) -> Row:
     return {
         "label": merged.label,
@@ -187,10 +247,10 @@ def _build_result_fields(merged: Annotation) -> Row:
     }
 
 
-def _choose_column(name: str) -> str:
+def _choose_column(name: str, reserved: Collection[str]) -> str:
     """Return the column name for a field in `meta`. Different fields get different column names."""
     base = re.sub(f"^({INPUT_PREFIX})+", "", name)
-    return INPUT_PREFIX + name if base in _RESERVED else name
+    return INPUT_PREFIX + name if base in reserved else name
 
 
 def _escape_nested(value: Any) -> Any:

@@ -31,7 +31,8 @@ def open_benchmark(
             run, these codes are added to the codes in the run.
         language: language of the codes. Required if a run or folder contains several languages. Defaults to the only
             language in the benchmark, or to Python.
-        split: split to read from a BEIR folder. Defaults to `test`, or to all files if the folder has no judgements.
+        split: split to read from a BEIR folder or a folder of `agent corpus split`. Defaults to `test`, or to all files
+            if a BEIR folder has no judgements.
 
     Raises:
         UsageError: a required argument is missing, or an argument does not apply to the format.

@@ -17,12 +17,15 @@ and label 0 means that it was judged not relevant.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, read_rows
+from agent.errors import UsageError
 from agent.wording import plural
 
 # Codes with their grades. The grade of an unjudged code is None.
 GradedCodes = Iterable[tuple[str, int | None]]
+_PART_FILES = ("data/{}.parquet", "{}.jsonl", "{}.csv", "{}.parquet")
 
 
 def read_conala(builder: BenchmarkBuilder) -> None:
@@ -52,6 +55,36 @@ def read_staqc(builder: BenchmarkBuilder) -> None:
         InputError: the file is malformed.
     """
     _read_pairs(builder, ("question",), _read_snippets)
+
+
+def is_split(folder: Path) -> bool:
+    """Return whether `agent corpus split` wrote a folder."""
+    return (folder / "split.json").is_file()
+
+
+def read_split(builder: BenchmarkBuilder) -> None:
+    """Read a folder of `agent corpus split`: the queries and labels of one part, and the codes of all parts.
+
+    Raises:
+        UsageError: the folder has no table for the part.
+        InputError: a file is malformed, or a label is neither 0 nor 1.
+    """
+    split, root = builder.request.split or "test", builder.path.resolve()
+    paths = {
+        part: path
+        for part in ("train", "validation", "test")
+        for name in _PART_FILES
+        if (path := builder.path / name.format(part)).is_file() and path.resolve().is_relative_to(root)
+    }
+    if split not in paths:
+        remedy = f"Choose another one with --split: {', '.join(paths)}" if paths else "Pass the folder of one part"
+        raise UsageError(f"{builder.path}: has no table of pairs for the split {split!r}. {remedy}")
+    builder.path = paths.pop(split)
+    read_labelled(builder)
+    for part, path in paths.items():
+        for row in read_rows(path):
+            builder.add_code(f"{part}-{row.line}", row.get_text("code"), row)
+    builder.name += f"-{split}"
 
 
 def read_labelled(builder: BenchmarkBuilder) -> None:
