@@ -10,6 +10,7 @@ from agent.corpus.description import Description, NameCounts
 from agent.evaluation.statistics import format_interval, format_number
 from agent.views.charts import Chart, Figure, build_dot, build_figure, build_table, draw_bars, draw_intervals
 from agent.views.figures import format_share
+from agent.wording import plural
 
 _MAX_MATCHES = 20
 
@@ -65,8 +66,9 @@ def _draw_ranks(dataset: Description) -> Figure:
     matches, interval = dataset.next_rank_matches, dataset.next_rank_interval
     if matches is not None and interval is not None:
         text = (
-            f"One more candidate for each of {dataset.next_rank_queries:,} queries would add about {matches:,.1f} "
-            f"matches ({interval.low:,.1f} to {interval.high:,.1f}), or fewer if the share falls with the rank."
+            f"One more candidate for each of {plural(dataset.next_rank_queries, 'query', 'queries')} would add about "
+            f"{matches:,.1f} matches (95% interval: {interval.low:,.1f} to {interval.high:,.1f}), or fewer if the share "
+            "falls with the rank."
         )
     dots = [build_dot(str(r.rank), r.share, r.interval) for r in ranks]
     chart = draw_intervals(dots, alt=title, unit="share of matches", extent=(0, 1))
