@@ -13,11 +13,7 @@ from agent.views.dataset import build_dataset_figures
 
 
 def run(path: Path, *, markdown: bool, as_json: bool) -> None:
-    """Print the statistics of a dataset as text, Markdown or JSON.
-
-    Raises:
-        UsageError, InputError, RunFolderError: the dataset cannot be read, or both formats are requested.
-    """
+    """Print the statistics as text, Markdown or JSON. Raises `UsageError` for both, and the errors of `describe`."""
     if markdown and as_json:
         raise UsageError("--markdown and --json exclude each other. Pass one of them.")
     console = Console()

@@ -67,8 +67,8 @@ def _draw_ranks(dataset: Description) -> Figure:
     if matches is not None and interval is not None:
         text = (
             f"One more candidate for each of {plural(dataset.next_rank_queries, 'query', 'queries')} would add about "
-            f"{matches:,.1f} matches (95% interval: {interval.low:,.1f} to {interval.high:,.1f}), or fewer if the share "
-            "falls with the rank."
+            f"{matches:,.1f} matches (95% interval: {interval.low:,.1f} to {interval.high:,.1f}), or fewer if the "
+            "share falls with the rank."
         )
     dots = [build_dot(str(r.rank), r.share, r.interval) for r in ranks]
     chart = draw_intervals(dots, alt=title, unit="share of matches", extent=(0, 1))
