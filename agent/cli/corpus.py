@@ -225,3 +225,23 @@ def split(
     positives = frozenset(positives_only.split(",") if positives_only else ())
     rules = SplitRules(by, shares, counts, positives, seed, field or FIELDS.get(by, ""))
     run(path, out, rules=rules, to=to, force=force, as_json=as_json)
+
+
+@app.command()
+def describe(
+    dataset: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN|PAIRS|DIR", help="Run folder, file of pairs with labels, or folder of `agent corpus split`."
+        ),
+    ],
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the statistics of a dataset: sizes, texts, matches, parts, sources and licences.
+
+    Matches by candidate rank require pairs of `agent corpus candidates`.
+    """
+    from agent.cli.corpus_describe import run
+
+    run(dataset, markdown=markdown, as_json=as_json)

@@ -18,7 +18,7 @@ from agent.retrieval.searchers.base import Progress
 
 THRESHOLD = 0.8
 BANDS, ROWS = 10, 5
-_TOKEN = re.compile(r"\w+|[^\w\s]")
+TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 def shingle_text(text: str) -> frozenset[str]:
@@ -28,7 +28,7 @@ def shingle_text(text: str) -> frozenset[str]:
 
 def shingle_code(code: str) -> frozenset[str]:
     """Return the runs of 5 tokens of code in any language, joined by spaces. Shorter code is one shingle."""
-    tokens = _TOKEN.findall(code)
+    tokens = TOKEN.findall(code)
     return frozenset(" ".join(tokens[start : start + 5]) for start in range(max(1, len(tokens) - 4)))
 
 

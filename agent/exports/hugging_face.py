@@ -128,7 +128,7 @@ def _render_labels(export: Export) -> Iterator[str]:
     rows = {text: outcomes[key] for key, text in descriptions.items()}  # type: ignore[index]
     rows |= {f"decided by {name}": labels.total() for name, labels in export.tally.deciders.items()}
     rows |= {f"test status {name}": count for name, count in export.tally.statuses.items()}
-    yield from _render_table(("", "pairs"), [("all", outcomes.total()), *rows.items()])
+    yield from render_markdown_table(("", "pairs"), [("all", outcomes.total()), *rows.items()])
     if export.left_out:
         yield f"\nPairs in the run that are excluded from this dataset: {format_left_out(export.left_out)}."
 
@@ -158,7 +158,7 @@ def _render_process(manifest: Mapping[str, Any], criterion: str, rounds: int) ->
         "started": segments[0].get("started") if segments else "unknown",
         "SHA-256 of the input": identity.get("input_sha256", "unknown"),
     }
-    yield from _render_table(("", ""), rows.items())
+    yield from render_markdown_table(("", ""), rows.items())
 
 
 def _iterate_models(model: Any) -> Iterator[str]:
@@ -213,12 +213,12 @@ def _render_estimates(estimates: RunEstimates, error_rate: float) -> Iterator[st
     yield ""
     measures = {"accuracy": estimates.accuracy, "precision": estimates.precision, "recall": estimates.recall}
     rows = [(name, format_number(value.value), format_interval(value.interval)) for name, value in measures.items()]
-    yield from _render_table(("", "estimate", f"{estimates.level:.0%} confidence interval"), rows)
+    yield from render_markdown_table(("", "estimate", f"{estimates.level:.0%} confidence interval"), rows)
 
 
 def _render_origins(origins: Origins) -> Iterator[str]:
     rows = [(source, licence, count) for (source, licence), count in origins.pairs.most_common()]
-    yield from _render_table(("source", "licence", "pairs"), rows[:_MAX_LISTED])
+    yield from render_markdown_table(("source", "licence", "pairs"), rows[:_MAX_LISTED])
     if len(rows) > _MAX_LISTED:
         combinations = plural(len(rows) - _MAX_LISTED, "other combination")
         yield f"\nNot listed: {combinations} with {plural(sum(row[2] for row in rows[_MAX_LISTED:]), 'pair')} in total."
@@ -231,7 +231,7 @@ def _render_origins(origins: Origins) -> Iterator[str]:
 def _render_columns(export: Export) -> Iterator[str]:
     types = {"json": "JSON as text", "flag": "boolean"}
     rows = [(name, types.get(kind, kind), _describe_column(name)) for name, kind in export.columns.items()]
-    yield from _render_table(("column", "type", "description"), rows)
+    yield from render_markdown_table(("column", "type", "description"), rows)
 
 
 def _describe_column(column: str) -> str:
@@ -255,7 +255,7 @@ def _get_nested(value: Any, *names: str) -> Any:
     return value
 
 
-def _render_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+def render_markdown_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
     yield f"| {' | '.join(headings)} |"
     yield f"|{'---|' * len(headings)}"
     for row in rows:

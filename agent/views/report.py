@@ -10,6 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent.corpus.describe import DescriptionBuilder
+from agent.corpus.labelled import LabelledPair
 from agent.errors import RunFolderError
 from agent.evaluation.statistics import BINS, format_bin
 from agent.evaluation.tally import iterate_annotated_pairs, merge_rounds
@@ -19,6 +21,7 @@ from agent.store.manifest import compute_wall_time, flatten
 from agent.store.run_view import RunView, get_variant_and_model
 from agent.views.archive import STORIES_IN_A_PIECE, Archive, EvidenceScope, count_fitting_pieces
 from agent.views.charts import Figure, build_figure, build_table
+from agent.views.dataset import build_dataset_figures
 from agent.views.figures import RunFigures
 from agent.views.pages import render_head, render_tail
 from agent.wording import plural
@@ -123,22 +126,26 @@ class Report:
             tempfile.TemporaryFile(dir=path.parent).close()
         pairs, annotations = sum(1 for _ in self.run.pairs()), len(self.run.index)
         figures, archive = RunFigures(pairs, compute_wall_time(self.run.manifest)), Archive(self.max_bytes)
+        dataset = DescriptionBuilder()
         for pair, rounds in iterate_annotated_pairs(self.run, gold=self.gold, with_history=self.run.has_evidence):
             merged = merge_rounds(rounds)
             figures.add(merged, rounds)
+            dataset.add(LabelledPair(pair, merged.annotation.label, merged))
             for observation in rounds:
                 archive.add(observation, pair, self.evidence, merged)
                 if on_progress is not None:
                     on_progress(archive.annotation_count, annotations)
-        return self._write_page(path, self._build_document(figures, pairs, archive), archive)
+        return self._write_page(path, self._build_document(figures, dataset, pairs, archive), archive)
 
-    def _build_document(self, figures: RunFigures, pairs: int, archive: Archive) -> dict[str, Any]:
+    def _build_document(
+        self, figures: RunFigures, dataset: DescriptionBuilder, pairs: int, archive: Archive
+    ) -> dict[str, Any]:
         rounds = max(self.run.index.round_count, 1)
         return {
             "name": self.title or self.run.path.resolve().name,
             "subtitle": _format_subtitle(self.run.manifest, pairs, rounds),
             "cards": figures.build_cards(),
-            "sections": self._build_sections(figures),
+            "sections": self._build_sections(figures, dataset),
             "columns": archive.columns,
             "marks": archive.marks,
             "bins": [format_bin(number) for number in range(BINS)],
@@ -146,9 +153,10 @@ class Report:
             "rounds": rounds,
         }
 
-    def _build_sections(self, figures: RunFigures) -> list[dict[str, Any]]:
+    def _build_sections(self, figures: RunFigures, dataset: DescriptionBuilder) -> list[dict[str, Any]]:
         parts: dict[str, tuple[str, Sequence[Figure]]] = {
             "labels": ("Labels", figures.labels),
+            "dataset": ("Dataset", build_dataset_figures(dataset.build()) if dataset.pairs else ()),
             "gold": ("Comparison with gold labels", self.against_gold),
             "ablation": ("Ablation", self._build_ablation()),
             "searchers": (SEARCHERS, self.searchers),

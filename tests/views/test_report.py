@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agent.corpus.describe import describe
 from agent.errors import StorageError
 from agent.history import History
 from agent.store import RunFolder, load_run
@@ -151,6 +152,21 @@ def test_the_report_describes_the_run_but_not_its_machine(run: Path, tmp_path: P
     _, read = report(run, tmp_path / "r.html")
     assert ["model.default.model", "a-model"] in read.get_figure("Settings")["tables"][0]["rows"]
     assert "secret-host" not in read.text
+
+
+@pytest.mark.parametrize("ranked", [False, True])
+def test_dataset_section_has_charts_of_matches(tmp_path: Path, ranked: bool) -> None:
+    pairs = [pair.model_copy(update={"meta": {"rank": number % 4 + 1} if ranked else {}, "code": f"c{number // 5}"})
+             for number, pair in enumerate(make_pairs(30))]  # fmt: skip
+    run = make_run(tmp_path / "run", pairs)
+    _, read = report(run, tmp_path / "r.html")
+    (blocks,) = (section["blocks"] for section in read.document["sections"] if section["id"] == "dataset")
+    charts = {block["title"]: block["chart"]["traces"][0]["x"] for block in blocks if block["chart"]}
+    dataset = describe(run)
+    expected = {"Queries by matching codes": list(dataset.queries_by_matches.values())}
+    expected |= {"Matches by candidate rank": [row.share for row in dataset.ranks]} if ranked else {}
+    assert charts == expected | {"Codes by matching queries": list(dataset.codes_by_matches.values())}
+    assert (len(dataset.ranks), len(dataset.codes_by_matches) > 2) == (4 * ranked, True)
 
 
 def test_progress_reaches_the_total(run: Path, tmp_path: Path) -> None:

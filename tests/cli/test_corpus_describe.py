@@ -1,0 +1,54 @@
+"""`agent corpus describe` prints the same statistics as text, Markdown and JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict
+
+import pytest
+
+from agent.cli import DONE, WRONG_USAGE
+from agent.corpus.describe import describe
+from tests.cli.commands import Commands
+from tests.views.runs import HOSTILE
+
+NAMES = [HOSTILE, "a|b\n\n# c", *(f"r{number % 10}" for number in range(20))]
+ROWS = [
+    {"query": f"q{number // 4}", "code": f"c{number % 3}", "label": number % 2, "rank": number % 4 + 1, "source": name}
+    for number, name in enumerate(NAMES)
+]
+
+
+def test_json_is_the_description(agent: Commands) -> None:
+    path = agent.write("pairs.jsonl", ROWS)
+    document = agent("corpus", "describe", path, "--json").json
+    assert document == {"path": "pairs.jsonl", **json.loads(json.dumps(asdict(describe(agent.folder / path))))}
+
+
+def test_text_and_markdown_have_the_same_rows_and_no_markup_from_data(agent: Commands) -> None:
+    path = agent.write("pairs.jsonl", ROWS)
+    text, markdown = agent("corpus", "describe", path), agent("corpus", "describe", path, "--markdown")
+    assert (text.code, text.err, markdown.code, markdown.err) == (DONE, "", DONE, "")
+    titles = ["Pairs", "Texts", "Queries by matching codes", "Matches by candidate rank", "Codes by matching queries",
+              "Sources", "Licences"]  # fmt: skip
+    assert [line.removeprefix("## ") for line in markdown.out.splitlines() if line.startswith("#")] == titles
+    assert [line for line in text.out.splitlines() if line in titles] == titles
+    tables = [table.splitlines()[2:] for table in re.findall(r"(?:^\|.*\n)+", markdown.out, re.MULTILINE)]
+    cells = [[re.split(r"(?<!\\)\|", row)[1:-1] for row in table] for table in tables]
+    assert [{len(row) for row in table} for table in cells] == [{2}, {5}, {3}, {5}, {3}, {2}, {2}]
+    for name, value in (row for table in (cells[0], cells[-1]) for row in table):
+        assert re.search(rf"^{re.escape(name.strip())} +{value.strip()}$", text.out, re.MULTILINE)
+    assert cells[-2][-1] == [" (2 others) ", " 2 "]
+    only_hostile = agent("corpus", "describe", agent.write("few.jsonl", ROWS[:2]), "--markdown").out
+    assert len(re.findall(r"^\|.*\|$", only_hostile.partition("## Sources")[2], re.MULTILINE)) == 7
+    for out in (text.out, only_hostile, agent("corpus", "describe", "few.jsonl").out):
+        assert not set(out) & set("\x1b\x00\u202e\u2028")
+    assert not re.search(r"(?<!\\)[<*#]", only_hostile.replace("## ", ""))
+
+
+@pytest.mark.parametrize("arguments", [("pairs.jsonl", "--json", "--markdown"), ("missing.jsonl",), (".",)])
+def test_wrong_usage_is_explained(agent: Commands, arguments: tuple[str, ...]) -> None:
+    agent.write("pairs.jsonl", ROWS)
+    result = agent("corpus", "describe", *arguments)
+    assert (result.code, result.out, "Traceback" in result.err) == (WRONG_USAGE, "", False)
