@@ -134,7 +134,7 @@ def _render_labels(export: Export) -> Iterator[str]:
 
 
 def _render_splits(export: Export) -> Iterator[str]:
-    yield from _render_table(("split", "pairs"), [(name, len(ids)) for name, ids in export.parts.items()])
+    yield from render_markdown_table(("split", "pairs"), [(name, len(ids)) for name, ids in export.parts.items()])
     yield "\nThe file `split.json` contains the rule that separates the splits, the seed and the excluded pairs."
 
 
