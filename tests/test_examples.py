@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from datasets import load_dataset
 
 from agent.store import RunView, load_run
 from agent.types import Cause, Status
@@ -103,8 +104,9 @@ def test_the_command_line_works_on_the_pairs_of_cosqa(commands: Path, real_data:
 @pytest.mark.slow
 def test_the_page_leads_from_queries_and_code_to_labels(commands: Path, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "building-a-dataset.md").read_text()
-    lines = re.findall(r"^\$ (agent .*)$", page.partition("`--model heuristic` applies")[0], re.MULTILINE)
-    assert [line.split()[1] for line in lines] == ["corpus", "corpus", "corpus", "annotate", "show"]
+    lines = re.findall(r"^\$ (agent .*)$", page.partition("`load_dataset` reads")[0], re.MULTILINE)
+    steps = ["queries", "code", "candidates", "-", "-", "split", "describe", "-", "-"]
+    assert [line.split()[2] if line.split()[1] == "corpus" else "-" for line in lines] == steps
     (tmp_path / "examples").symlink_to(EXAMPLES)
     path = f"{commands}{os.pathsep}{os.environ['PATH']}"
     script = "\n".join(["set -e", *lines])
@@ -114,6 +116,11 @@ def test_the_page_leads_from_queries_and_code_to_labels(commands: Path, tmp_path
         "queries.jsonl": 12, "queries.removed.jsonl": 8, "codes.jsonl": 13, "codes.removed.jsonl": 2,
         "pairs.jsonl": 36, "pairs.removed.jsonl": 0,
     }  # fmt: skip
+    parts = load_dataset(str(tmp_path / "dataset"), cache_dir=str(tmp_path / "cache"))
+    assert parts.keys() == {"train", "validation", "test"}
+    assert sum(map(len, parts.values())) == 36
+    shown = [set(rows["query"]) for rows in parts.values()]
+    assert sum(map(len, shown)) == len(set().union(*shown)) == 12
     with load_run(tmp_path / "runs/corpus") as view:
         names = {pair.id: (pair.query, pair.code.split("(")[0].split()[-1]) for pair in view.pairs()}
         labels = {names[annotation.id]: annotation.label for annotation in view.annotations()}
