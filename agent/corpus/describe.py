@@ -12,15 +12,12 @@ from pathlib import Path
 from agent.corpus.description import Description, Leak, NameCounts, PartSize, RankShare, TextStatistics
 from agent.corpus.labelled import LabelledPair, read_labelled
 from agent.corpus.near_duplicates import TOKEN
-from agent.datasets.formats import strip_suffixes
-from agent.datasets.sources import translate_os_errors
+from agent.datasets.benchmarks.pairs import find_part_files, is_split
 from agent.errors import InputError
 from agent.evaluation.statistics import Interval, wilson_interval
 from agent.evaluation.tally import Tally
 from agent.scratch import as_key
 
-SPLIT = "split.json"
-PARTS = ("train", "validation", "test")
 _SOURCE, _LICENCE = ("repository", "source"), ("licence", "license")
 _LABELS = ("1", "0", "undecided", "error", "none")
 _MAX_NAMES, _MAX_NAME_LENGTH = 10, 200
@@ -32,7 +29,7 @@ def describe(path: Path) -> Description:
     """Describe a run folder, a file of pairs, or a folder of `agent corpus split`.
 
     Raises:
-        InputError: there are no pairs, a part has several files, or see `read_labelled`.
+        InputError: there are no pairs, a split folder has no table of pairs, or see `read_labelled`.
         RunFolderError, ExtraMissing: see `read_labelled`.
     """
     builder = DescriptionBuilder()
@@ -45,17 +42,13 @@ def describe(path: Path) -> Description:
 
 
 def _iterate_files(path: Path) -> Iterator[tuple[str | None, Path]]:
-    if not (path / SPLIT).is_file():
+    if not is_split(path):
         yield None, path
         return
-    with translate_os_errors(path):  # links may lead out of the folder
-        folders = [path, *(entry for entry in [path / "data"] if entry.is_dir() and not entry.is_symlink())]
-        files = [file for folder in folders for file in folder.iterdir() if file.is_file() and not file.is_symlink()]
-    parts = [(part, file) for part in PARTS for file in files if file.suffix and strip_suffixes(file) == part]
-    if not parts or len(parts) > len(dict(parts)):
-        names = ", ".join(sorted(str(file) for _, file in parts)) or "none"
-        raise InputError(f"expected one file for each part, such as train.jsonl. Files: {names}", path=path)
-    yield from parts
+    parts = find_part_files(path)
+    if not parts:
+        raise InputError("has no table of pairs for train, validation or test. Pass a file or a run instead", path=path)
+    yield from parts.items()
 
 
 class DescriptionBuilder:

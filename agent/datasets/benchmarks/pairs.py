@@ -62,6 +62,16 @@ def is_split(folder: Path) -> bool:
     return (folder / "split.json").is_file()
 
 
+def find_part_files(folder: Path) -> dict[str, Path]:
+    """Return the tables of pairs in a folder of `agent corpus split`, by part. Ignores links out of the folder."""
+    return {
+        part: path
+        for part in ("train", "validation", "test")
+        for name in _PART_FILES
+        if (path := folder / name.format(part)).is_file() and path.resolve().is_relative_to(folder.resolve())
+    }
+
+
 def read_split(builder: BenchmarkBuilder) -> None:
     """Read a folder of `agent corpus split`: the queries and labels of one part, and the codes of all parts.
 
@@ -69,13 +79,7 @@ def read_split(builder: BenchmarkBuilder) -> None:
         UsageError: the folder has no table for the part.
         InputError: a file is malformed, or a label is neither 0 nor 1.
     """
-    split, root = builder.request.split or "test", builder.path.resolve()
-    paths = {
-        part: path
-        for part in ("train", "validation", "test")
-        for name in _PART_FILES
-        if (path := builder.path / name.format(part)).is_file() and path.resolve().is_relative_to(root)
-    }
+    split, paths = builder.request.split or "test", find_part_files(builder.path)
     if split not in paths:
         remedy = f"Choose another one with --split: {', '.join(paths)}" if paths else "Pass the folder of one part"
         raise UsageError(f"{builder.path}: has no table of pairs for the split {split!r}. {remedy}")
