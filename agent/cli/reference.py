@@ -1,9 +1,9 @@
-"""Describes all settings, for `-c help` and the documentation."""
+"""Describes all settings, for `-c help`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -13,7 +13,6 @@ from rich.text import Text
 
 from agent.cli.text import Console
 from agent.config import Config, collect_setting_fields
-from agent.settings import Settings
 
 _TYPES = {
     int: "integer",
@@ -44,18 +43,6 @@ def describe_settings(kind: type[Config] = Config) -> Iterator[Setting]:
         yield Setting(
             key, _describe_type(field.annotation), default_text, _describe_bounds(field), field.description or ""
         )
-
-
-def format_markdown_table(flags: Mapping[str, str]) -> str:
-    """Return the table for docs/settings.md. `flags` maps flags to settings."""
-    flag_of = {setting: flag for flag, setting in flags.items()}
-    heads = ("setting", "option", "type", "default", "bounds", "meaning")
-    rows = [heads, ("---",) * len(heads)]
-    for setting in describe_settings(Settings):
-        flag = flag_of.get(setting.key, "")
-        cells = (f"`{setting.key}`", flag and f"`{flag}`", setting.type, setting.default, setting.bounds)
-        rows.append((*(cell.replace("|", "\\|") for cell in cells), setting.description))
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def _describe_type(annotation: Any) -> str:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from agent.cli.options import RUN_FLAGS, AnnotateOptions
-from agent.cli.reference import describe_settings, format_markdown_table
+from agent.cli.reference import describe_settings
 from agent.cli.settings import read_config
 from agent.config import PipelineConfig, collect_setting_fields
 from agent.errors import ConfigError
@@ -72,7 +72,15 @@ def test_option_has_type_bounds_and_help_of_its_setting(agent: Commands) -> None
 
 
 def format_settings_table() -> str:
-    return format_markdown_table({**AnnotateOptions.flags, "--model": "model"})
+    """Return the table for docs/settings.md."""
+    flag_of = {setting: flag for flag, setting in {**AnnotateOptions.flags, "--model": "model"}.items()}
+    heads = ("setting", "option", "type", "default", "bounds", "meaning")
+    rows = [heads, ("---",) * len(heads)]
+    for setting in describe_settings(Settings):
+        flag = flag_of.get(setting.key, "")
+        cells = (f"`{setting.key}`", flag and f"`{flag}`", setting.type, setting.default, setting.bounds)
+        rows.append((*(cell.replace("|", "\\|") for cell in cells), setting.description))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def test_settings_page_has_the_current_table() -> None:
