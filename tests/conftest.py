@@ -103,7 +103,9 @@ def _check_chromium() -> str | None:
 
 
 def _check_embed() -> str | None:
-    missing = [name for name in ("torch", "transformers", "sentence_transformers") if find_spec(name) is None]
+    missing = [
+        name for name in ("accelerate", "sentence_transformers", "torch", "transformers") if find_spec(name) is None
+    ]
     return f"{' and '.join(missing)} not installed: scripts/set-up embed" if missing else None
 
 

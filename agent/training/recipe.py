@@ -1,0 +1,88 @@
+"""Defines the interface of recipes, and their hyperparameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from agent.training.data import TrainingData
+from agent.types import Frozen
+
+Rewriting = Literal["none", "delete", "copy", "switch"]
+Form = Literal["ranking", "labels"]
+"""The rows of a recipe: `ranking` rows have a query, a relevant code and hard negatives, and `labels` rows have a
+query, a code and a label."""
+
+
+class Hyperparameters(Frozen):
+    """Everything that determines a training run, besides the data, the base model and the recipe.
+
+    `warmup` is the share of steps in which the learning rate rises to `learning_rate`. Then it falls linearly to 0.
+    `max_tokens` truncates texts (None: the limit of the base model). `hard_negatives` is the number of codes with
+    label 0 for each relevant code (None: in-batch negatives only). `temperature` divides cosine similarities.
+    `mini_batch` is the number of texts that are embedded at once (None: the whole batch). `patience` is the number of
+    epochs without improvement after which training stops (None: never). Settings that a recipe does not use are
+    ignored.
+    """
+
+    epochs: int = 3
+    batch_size: int = 32
+    learning_rate: float = 2e-5
+    warmup: float = 0.1
+    max_tokens: int | None = 256
+    seed: int = 0
+    hard_negatives: int | None = None
+    mini_batch: int | None = None
+    patience: int | None = None
+    metric: str = "nDCG@10"
+    pooling: Literal["cls", "mean", "last"] | None = None
+    temperature: float = 0.05
+    alpha: float = 0.5
+    in_batch: bool = False
+    rewrite: Rewriting = "none"
+
+
+class Recipe(Protocol):
+    """Describes how to train a searcher.
+
+    `name` is the name on the command line, `source` cites the paper, and `defaults` are the paper's hyperparameters.
+    """
+
+    name: str
+    source: str
+    form: Form
+    defaults: Hyperparameters
+
+    def has_in_batch_negatives(self, settings: Hyperparameters) -> bool:
+        """Return whether the other codes of a batch serve as negatives."""
+
+    def make_model(self, base: str | None, data: TrainingData, settings: Hyperparameters) -> Any:
+        """Return the `SentenceTransformer` to train.
+
+        Raises:
+            UsageError: the base model is missing or cannot be used.
+        """
+
+    def make_loss(self, model: Any, settings: Hyperparameters) -> Any:
+        """Return the loss, a `torch.nn.Module` that maps features and labels to a scalar.
+
+        If the loss has weights of its own, they are in its attribute `head`, and are saved in `head.safetensors`.
+        """
+
+    def make_scorer(self, loss: Any) -> Callable[[Any, Any], Any]:
+        """Return a function that maps vectors of queries and of codes to a matrix of scores (queries × codes)."""
+
+
+RECIPES: Mapping[str, str] = {
+    "biencoder": "biencoder:BiEncoder",
+    "siamese": "siamese:Siamese",
+    "coclr": "siamese:CoClr",
+    "macp": "macp:Macp",
+    "unif": "unif:Unif",
+}
+"""The recipes, as `module:Class` in `agent.training`."""
+
+
+def get_recipe_names() -> Sequence[str]:
+    """Return the names of all recipes."""
+    return tuple(RECIPES)
