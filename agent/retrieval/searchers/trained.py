@@ -1,0 +1,87 @@
+"""Reads the folders that `agent train` writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agent.errors import RunFolderError
+from agent.store import files
+from agent.types import SCHEMA_VERSION
+
+RECORD = "training.json"
+HEAD = "head.safetensors"
+RecipeName = Literal["biencoder", "siamese", "coclr", "macp", "unif"]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class BaseRecord(_Part):
+    """The model that training started from. A recipe without a base model, such as `unif`, has no name."""
+
+    name: str | None = None
+    revision: str | None = None
+    licence: str | None = None
+
+
+class DataRecord(_Part):
+    """The training data.
+
+    `labels` has the number of pairs by label (`1`, `0`, `undecided`), and `split` the number of queries by split.
+    `leaks` has the number of leaks by held-out set and kind. It is empty if there are none.
+    """
+
+    name: str
+    sha256: str
+    labels: dict[str, int] = {}
+    split: dict[str, int] = {}
+    sources: dict[str, int] = {}
+    licences: dict[str, int] = {}
+    leaks: dict[str, dict[str, int]] = {}
+
+
+class EpochRecord(_Part):
+    """The state after an epoch: the number of optimiser steps, the mean training loss, and the validation scores."""
+
+    epoch: int
+    step: int
+    loss: Finite | None = None
+    scores: dict[str, Finite] = {}
+
+
+class TrainingRecord(_Part):
+    """The content of `training.json`, which describes how the model in the same folder was trained.
+
+    `settings` holds the hyperparameters, and `versions` maps libraries to versions. `best_epoch` is the epoch whose
+    weights are in the folder. `losses` holds at most 200 pairs of a step and the training loss at this step.
+    """
+
+    schema_version: int = Field(default=SCHEMA_VERSION, alias="schema", serialization_alias="schema")
+    recipe: RecipeName
+    base: BaseRecord = BaseRecord()
+    data: DataRecord
+    settings: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+    epochs: list[EpochRecord] = []
+    best_epoch: int | None = None
+    losses: Annotated[list[tuple[int, Finite]], Field(max_length=200)] = []
+
+
+def read_record(folder: Path) -> TrainingRecord | None:
+    """Read the `training.json` of a folder. Return None if there is no such file.
+
+    Raises:
+        RunFolderError: the file is damaged, or is a link or not a regular file.
+    """
+    path = folder / RECORD
+    if path.is_symlink():
+        raise RunFolderError(f"{path}: is a link. Replace it with a regular file.")
+    if not path.exists():
+        return None
+    remedy = "Train the model again, or pass another folder."
+    return files.read_document(path, TrainingRecord, expected="a training record", remedy=remedy)
