@@ -23,6 +23,7 @@ from agent.errors import RunFolderError
 from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.rankings import encode_id
 from agent.retrieval.results import Comparisons, RetrievalScores
+from agent.retrieval.searchers.trained import TrainingRecord
 from agent.store import files
 from agent.store.files import Parsed, lock_folder, read_document, remove_drafts, replacing, writing
 from agent.store.manifest import as_json, list_differences, utc_now
@@ -67,7 +68,8 @@ class RankingRecord(BaseModel):
     `kind` is `searched` for a ranking computed by a searcher, or `taken` for an imported run file. `depth` is the
     maximum number of codes per query, not counting ties. It is None in folders written by earlier versions of this
     package. `seconds` maps `index` and `search` to durations. `peak_memory_mb` is measured for the whole process.
-    `found` is the number of lines in the run file. `libraries` maps library names to versions.
+    `found` is the number of lines in the run file. `libraries` maps library names to versions. `training` describes how
+    `agent train` trained the searcher.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -82,6 +84,7 @@ class RankingRecord(BaseModel):
     found: int
     depth: int | None = None
     finished: str = Field(default_factory=lambda: utc_now().isoformat(timespec="seconds"))
+    training: TrainingRecord | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class BenchmarkSource(BaseModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, repeat
@@ -27,6 +28,7 @@ from agent.retrieval.results import (
     WhichQueries,
 )
 from agent.retrieval.searchers.base import Progress
+from agent.retrieval.searchers.trained import TrainingRecord
 from agent.retrieval.significance import (
     ROUNDING,
     TEST_SETTINGS,
@@ -186,6 +188,26 @@ def compare_searchers(
     )
 
 
+def average_seeds(
+    scored: ScoredQueries, trainings: Mapping[str, TrainingRecord]
+) -> tuple[ScoredQueries, Mapping[str, Sequence[str]]]:
+    """Replace trained searchers that differ only in their seed by one searcher, the mean of their values by query.
+
+    `trainings` maps searchers to their training. Also returns the names of the replaced searchers, by the name of the
+    mean. A test between means asks whether recipes differ on other queries, not whether they differ with other seeds.
+    """
+    groups = defaultdict[str, list[str]](list)
+    for name, training in trainings.items():
+        if name in scored.values:
+            groups[training.describe_without_seed()].append(name)
+    means = {f"{names[0]} (mean of {len(names)} seeds)": names for names in groups.values() if len(names) > 1}
+    values = dict(scored.values)
+    for mean, names in means.items():
+        own = [values.pop(name) for name in names]
+        values[mean] = {metric: list(map(fmean, zip(*(by[metric] for by in own), strict=True))) for metric in own[0]}
+    return replace(scored, values=values), means
+
+
 def _compare_pairs(
     scored: ScoredQueries, metric: str, pairs: Sequence[tuple[str, str]], settings: BootstrapSettings
 ) -> list[Comparison]:
@@ -320,7 +342,8 @@ def update_comparison(
 ) -> Comparisons:
     """Compare all searchers in a folder, or only `searchers`, and write the comparison.
 
-    The label source, queries, seed and default metrics are taken from the last scores. The caller must hold the lock.
+    The label source, queries, seed and default metrics are taken from the last scores. Trained searchers that differ
+    only in their seed are averaged (see `average_seeds`). The caller must hold the lock.
 
     Raises:
         UsageError: see `score_folder`, `read_labels` and `compare_searchers`.
@@ -337,9 +360,15 @@ def update_comparison(
         settings=BootstrapSettings(seed=seed, resamples=1),  # intervals of means are not needed here
         progress=progress,
     )
+    trainings = {name: record.training for name, record in folder.rankings.items() if record.training is not None}
+    scored, means = average_seeds(scored, trainings)
     comparison = compare_searchers(
-        scored, against=against, settings=BootstrapSettings(seed=seed, resamples=TEST_SETTINGS.resamples)
+        scored,
+        against=next((mean for mean, names in means.items() if against in names), against),
+        settings=BootstrapSettings(seed=seed, resamples=TEST_SETTINGS.resamples),
     )
+    notes = (f"{mean}: {', '.join(names)}" for mean, names in means.items())
+    comparison = comparison.model_copy(update={"notes": (*comparison.notes, *notes)})
     write_json(folder.path / COMPARISON, comparison)
     return comparison
 

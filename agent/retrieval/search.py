@@ -67,6 +67,7 @@ def search(
             about=searcher.about,
             notes=[*notes, *getattr(searcher, "notes", ())],
             settings=as_json(searcher.settings),
+            training=getattr(searcher, "training", None),
             seconds={"index": search_start - start, "search": time.perf_counter() - search_start},
             peak_memory_mb=_measure_peak_memory_mb(),
             libraries=_get_library_versions(),

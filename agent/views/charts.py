@@ -205,6 +205,24 @@ def draw_intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[fl
     }
 
 
+def draw_lines(lines: Mapping[str, Sequence[tuple[float, float]]], *, alt: str, x: str, y: str) -> Chart:
+    """Return a chart with one line of (x, y) points per name. `x` and `y` are the axis titles."""
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "lines+markers" if len(points) <= 50 else "lines",
+            "name": format_label(name),
+            "x": [point[0] for point in points],
+            "y": [point[1] for point in points],
+            "hovertext": [f"{format_label(name, 60)}: {point[1]:.4g} at {point[0]:g}" for point in points],
+            "hovertemplate": _HOVER,
+        }
+        for name, points in lines.items()
+    ]
+    axes = {f"{axis}axis": {"title": {"text": title}, "fixedrange": True} for axis, title in (("x", x), ("y", y))}
+    return {"traces": traces, "layout": {"showlegend": len(traces) > 1, **axes}, "height": 320, "alt": alt}
+
+
 def draw_reliability(bins: Sequence[Dot], confidences: Sequence[float], *, alt: str) -> Chart:
     """Return a reliability diagram, which plots accuracy against mean confidence.
 

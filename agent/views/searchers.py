@@ -8,7 +8,17 @@ from itertools import groupby
 from agent.evaluation.statistics import format_interval, format_number
 from agent.retrieval.folder import COMPARISON, SCORES, RetrievalFolder
 from agent.retrieval.results import Comparison, Comparisons, RetrievalScores, SearcherScores
-from agent.views.charts import Chart, Dot, Figure, build_dot, build_figure, build_table, draw_intervals, format_label
+from agent.views.charts import (
+    Chart,
+    Dot,
+    Figure,
+    build_dot,
+    build_figure,
+    build_table,
+    draw_intervals,
+    draw_lines,
+    format_label,
+)
 from agent.wording import plural
 
 # At most this many columns fit beside the names of the searchers.
@@ -35,7 +45,7 @@ def build_searcher_cards(folder: RetrievalFolder) -> list[dict[str, str]]:
 
 
 def build_searcher_figures(folder: RetrievalFolder) -> list[Figure]:
-    """Return the figures for a retrieval folder: scores, comparisons and search times.
+    """Return the figures for a retrieval folder: scores, comparisons, trainings and search times.
 
     Raises:
         RunFolderError: the scores or comparisons are damaged.
@@ -62,6 +72,7 @@ def build_searcher_figures(folder: RetrievalFolder) -> list[Figure]:
         ]
     return [
         *blocks,
+        *_build_trainings(folder),
         _build_searches(folder, () if scores is None else [searcher.searcher for searcher in scores.searchers]),
     ]
 
@@ -127,6 +138,38 @@ def _build_differences(comparisons: Comparisons, metric: str, group: Iterator[Co
         _draw_intervals(dots, title, comparisons.level, extent),
         [build_table({"searchers": False} | dict.fromkeys(DIFFERENCE_COLUMNS, True), rows)],
     )
+
+
+def _build_trainings(folder: RetrievalFolder) -> Iterator[Figure]:
+    """Yield the loss of each trained searcher by step, and its validation scores by epoch, by metric."""
+    trainings = {name: record.training for name, record in folder.rankings.items() if record.training is not None}
+    losses = {name: training.losses for name, training in trainings.items() if training.losses}
+    if losses:
+        chart = draw_lines(losses, alt="Training loss by step.", x="step", y="loss")
+        columns = {"searcher": False, "recipe": False} | dict.fromkeys(("steps", "first loss", "last loss"), True)
+        rows = [
+            [name, trainings[name].recipe, f"{points[-1][0]:,}", *(f"{points[i][1]:.3g}" for i in (0, -1))]
+            for name, points in losses.items()
+        ]
+        yield build_figure("Training loss", "", chart, [build_table(columns, rows)])
+    for metric in dict.fromkeys(
+        metric for each in trainings.values() for epoch in each.epochs for metric in epoch.scores
+    ):
+        scores = {
+            name: [(epoch.epoch, epoch.scores[metric]) for epoch in training.epochs if metric in epoch.scores]
+            for name, training in trainings.items()
+        }
+        curves = {name: points for name, points in scores.items() if points}
+        rows = [
+            [name, f"{trainings[name].best_epoch or '–'}", format_number(max(value for _, value in points))]
+            for name, points in curves.items()
+        ]
+        yield build_figure(
+            f"{metric} on validation queries",
+            "",
+            draw_lines(curves, alt=f"{metric} on validation queries by epoch.", x="epoch", y=metric),
+            [build_table({"searcher": False, "best epoch": True, f"best {metric}": True}, rows)],
+        )
 
 
 def _build_searches(folder: RetrievalFolder, scored_searchers: Sequence[str]) -> Figure:

@@ -11,7 +11,14 @@ from statsmodels.stats.multitest import multipletests
 from agent.errors import ConfigError, UsageError
 from agent.evaluation.statistics import BootstrapSettings
 from agent.retrieval.results import Comparisons, RetrievalScores
-from agent.retrieval.scores import ScoredQueries, compare_searchers, score_rankings, write_query_scores
+from agent.retrieval.scores import (
+    ScoredQueries,
+    average_seeds,
+    compare_searchers,
+    score_rankings,
+    write_query_scores,
+)
+from agent.retrieval.searchers.trained import DataRecord, TrainingRecord
 
 QUERIES = ["one", "two", "three", "none", "unjudged"]
 GRADES = {"one": {"a": 1}, "two": {"a": 1, "b": 2, "c": 0}, "three": {"c": 1}, "none": {"a": 0}}
@@ -90,6 +97,22 @@ def test_searchers_are_compared_per_metric_with_holm_correction() -> None:
     assert worst.better + worst.worse + worst.equal == 30
     fair, good = compare_searchers(scored_queries, against="poor").comparisons[:2]
     assert (fair.first, fair.second, good.first, good.second) == ("fair", "poor", "good", "poor")
+
+
+def test_searchers_that_differ_only_in_their_seed_are_averaged_by_query() -> None:
+    def train(seed: int, **settings: object) -> TrainingRecord:
+        data = DataRecord(name="pairs", sha256="0" * 64)
+        return TrainingRecord(recipe="biencoder", data=data, settings={"seed": seed, **settings}, best_epoch=seed)
+
+    rankings = {"a": PERFECT.items(), "bm25": TIED.items(), "b": TIED.items(), "c": PERFECT.items()}
+    scored = score_rankings("tiny", QUERIES, 3, GRADES, rankings, metrics=["RR"], settings=FEW)  # type: ignore[arg-type]
+    averaged, means = average_seeds(scored, {"a": train(1), "b": train(2), "c": train(2, epochs=9)})
+    ((mean, names),) = means.items()
+    assert names == ["a", "b"]
+    assert set(averaged.values) == {"bm25", "c", mean}
+    first, second = (scored.values[name]["RR"] for name in names)
+    assert averaged.values[mean]["RR"] == pytest.approx([(x + y) / 2 for x, y in zip(first, second, strict=True)])
+    assert len(compare_searchers(averaged, against=mean).comparisons) == 2
 
 
 def test_equal_searchers_have_no_bootstrap_interval_and_a_p_value_of_1() -> None:

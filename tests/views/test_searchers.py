@@ -8,9 +8,10 @@ import pytest
 
 from agent.errors import RunFolderError
 from agent.evaluation.statistics import BootstrapSettings
-from agent.retrieval.folder import RetrievalFolder
+from agent.retrieval.folder import RankingRecord, RetrievalFolder, open_for_writing
 from agent.retrieval.results import Comparisons, RetrievalScores
 from agent.retrieval.scores import update_comparison, update_scores
+from agent.retrieval.searchers.trained import DataRecord, EpochRecord, TrainingRecord
 from agent.store import load_run
 from agent.views.report import Report, write_section
 from agent.views.searchers import build_searcher_cards, build_searcher_figures
@@ -63,6 +64,20 @@ def test_the_page_contains_every_difference_of_the_comparison(tmp_path: Path) ->
         (row,) = page.get_figure(f"Differences in {pair.metric}")["tables"][0]["rows"]
         assert row[:2] == [f"{pair.first} − {pair.second}", f"{pair.difference:+.3f}"]
         assert row[-1] == f"{pair.better}:{pair.worse}:{pair.equal}"
+
+
+def test_trained_searchers_have_curves_of_loss_and_validation(tmp_path: Path) -> None:
+    epochs = [EpochRecord(epoch=n, step=2 * n, scores={"nDCG@10": n / 10}) for n in (1, 2)]
+    record = TrainingRecord(recipe="unif", data=DataRecord(name="pairs", sha256="0" * 64), epochs=epochs, best_epoch=2,
+                            losses=[(1, 0.9), (4, 0.5)])  # fmt: skip
+    path = make_folder(tmp_path)
+    with open_for_writing(path) as folder:
+        folder.add_ranking(NAME, lambda _: RankingRecord(kind="searched", found=0, training=record))
+    page = ReportPage(write_page(RetrievalFolder(path)))
+    loss, validation = page.get_figure("Training loss"), page.get_figure("nDCG@10 on validation queries")
+    assert [(loss["chart"]["traces"][0][axis]) for axis in "xy"] == [[1, 4], [0.9, 0.5]]
+    assert [(validation["chart"]["traces"][0][axis]) for axis in "xy"] == [[1, 2], [0.1, 0.2]]
+    assert validation["tables"][0]["rows"] == [[NAME, "2", "0.200"]]
 
 
 def test_outdated_results_are_shown_with_the_command_that_updates_them(tmp_path: Path) -> None:

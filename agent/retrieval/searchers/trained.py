@@ -71,6 +71,11 @@ class TrainingRecord(_Part):
     best_epoch: int | None = None
     losses: Annotated[list[tuple[int, Finite]], Field(max_length=200)] = []
 
+    def describe_without_seed(self) -> str:
+        """Return everything that determines the training, except its seed, as JSON."""
+        fields = {"recipe": True, "base": True, "data": True, "settings": True}
+        return self.model_dump_json(include=fields, exclude={"settings": {"seed"}})
+
 
 def read_record(folder: Path) -> TrainingRecord | None:
     """Read the `training.json` of a folder. Return None if there is no such file.
