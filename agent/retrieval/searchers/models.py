@@ -20,6 +20,8 @@ from agent.wording import escape_hidden
 _FILES = ("config.json", "modules.json", "config_sentence_transformers.json")
 _MODEL_SUFFIXES = frozenset({".bin", ".json", ".model", ".pt", ".py", ".safetensors", ".txt"})
 _CUSTOM_OUTPUT = {"modality_config": {"text": {"method": "forward", "method_output_name": None}}}
+POOLING_MODES = {"cls": "cls", "mean": "mean", "last": "lasttoken"}
+"""Names of poolings in sentence-transformers."""
 _CUSTOM_CODE = (
     "the model contains Python code, which would run with your permissions. Review the code, and then pass "
     "--trust-remote-code"
@@ -92,9 +94,9 @@ class HuggingFaceEmbedder:
     def __init__(self, model: str, options: EmbedderOptions) -> None:
         self.name = f"hf:{model}"
         self._model, self._trust_remote_code = model, options.trust_remote_code
-        torch, _, _ = _import_libraries()
-        with self._wrap_errors("the configuration cannot be loaded"):
-            config, modules, texts, version = self._read_configuration()
+        self._device = choose_device()
+        with wrap_errors(self.name, "the configuration cannot be loaded"):
+            config, modules, texts, version = read_configuration(model)
             self._prefixes = choose_prefixes(model, options, texts.get("prompts"))
             similarity = texts.get("similarity_fn_name") or "cosine"
             recipe = find_recipe(model)
@@ -103,14 +105,13 @@ class HuggingFaceEmbedder:
                 raise UsageError(f"{source} determines the pooling. Remove --pooling")
             if options.pooling:
                 recipe = Recipe("as asked for", "", options.pooling, "--pooling")
-            if not self._trust_remote_code and _has_custom_code(config, modules, recipe):
+            if not self._trust_remote_code and has_custom_code(config, modules, recipe):
                 raise UsageError(_CUSTOM_CODE)
             if modules is None and recipe is None:
                 raise UsageError(_NO_RECIPE)
             if similarity not in ("cosine", "dot"):
                 raise UsageError(f"similarity {similarity!r:.40} is not supported. Supported: cosine and dot")
         self._by_modules, self._recipe = modules is not None, recipe or Recipe("modules.json", "", "own", "its own")
-        self._device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
         self._loaded: Any = None
         pooling = "modules.json" if self._by_modules else self._recipe.pooling
         score = "dot product" if similarity == "dot" else "cosine similarity"
@@ -132,9 +133,14 @@ class HuggingFaceEmbedder:
             UsageError: the model cannot be loaded, or cannot embed the texts.
         """
         if self._loaded is None:
-            with self._wrap_errors("the model cannot be loaded"):
-                self._loaded = self._load_model()
-        with self._wrap_errors("embedding failed"):
+            with wrap_errors(self.name, "the model cannot be loaded"):
+                self._loaded = load_model(
+                    self._model,
+                    None if self._by_modules else self._recipe,
+                    device=self._device,
+                    trust_remote_code=self._trust_remote_code,
+                )
+        with wrap_errors(self.name, "embedding failed"):
             vectors = self._loaded.encode(
                 list(texts),
                 prompt=self._prefixes[kind],
@@ -149,59 +155,80 @@ class HuggingFaceEmbedder:
                 cut = sum(len(ids) > limit for ids in self._loaded.tokenizer(prompts, verbose=False)["input_ids"])
         return EmbeddedTexts(vectors.astype(import_numpy().float32), {"cut": cut})
 
-    def _load_model(self) -> Any:
-        """Load the model as a `SentenceTransformer`, built from `modules.json` or the recipe."""
-        torch, _, library = _import_libraries()
-        recipe, trust, weights = self._recipe, {"trust_remote_code": self._trust_remote_code}, {"dtype": torch.float32}
-        if self._by_modules:
-            return library.SentenceTransformer(self._model, device=self._device, model_kwargs=weights, **trust)
-        modules, pools_itself = library.sentence_transformer.modules, recipe.pooling == "own"
-        transformer = modules.Transformer(
-            self._model,
-            max_seq_length=recipe.max_tokens,
-            model_kwargs={**trust, **weights},
-            processor_kwargs=trust,
-            config_kwargs=trust,
-            **({**_CUSTOM_OUTPUT, "module_output_name": "sentence_embedding"} if pools_itself else {}),
-        )
-        if recipe.mode is not None:
-            if recipe.mode not in transformer.tokenizer.get_vocab():
-                raise UsageError(
-                    f"this is not a {recipe.family} model, because its tokenizer does not contain {recipe.mode}"
-                )
-            transformer.tokenizer.add_tokens([recipe.mode], special_tokens=True)
-        parts = [transformer]
-        if not pools_itself:
-            pooling = {"last": "lasttoken"}.get(recipe.pooling, recipe.pooling)
-            parts.append(modules.Pooling(transformer.get_embedding_dimension(), pooling))
-        return library.SentenceTransformer(modules=parts, device=self._device)
 
-    def _read_configuration(self) -> tuple[dict[str, Any], list[Any] | None, dict[str, Any], str]:
-        _, transformers, _ = _import_libraries()
-        folder = Path(self._model)
-        if self._model[:1] in "./~" and not folder.is_dir():
-            raise UsageError("the folder does not exist")
-        find = partial(transformers.utils.cached_file, self._model, _raise_exceptions_for_missing_entries=False)
-        paths = [find(name) for name in _FILES]
-        config, modules, texts = (path and json.loads(Path(path).read_bytes()) for path in paths)
-        if config is None and modules is None:
-            raise UsageError(f"not a model: {' and '.join(_FILES[:2])} are missing")
-        version = _hash_folder(folder) if folder.is_dir() else _extract_commit(next(filter(None, paths), ""))
-        return config or {}, modules, texts or {}, version
+def choose_device() -> str:
+    """Return `cuda` or `mps` if torch finds such a GPU, otherwise `cpu`.
 
-    @contextmanager
-    def _wrap_errors(self, problem: str) -> Iterator[None]:
-        """Convert all errors to UsageError, because third-party files and code can cause any exception."""
-        try:
-            yield
-        except UsageError as error:
-            raise UsageError(f"{self.name}: {error}") from error
-        except Exception as error:
-            cause = escape_hidden(f"{type(error).__name__}: {' '.join(str(error).split())}", limit=300)
-            raise UsageError(f"{self.name}: {problem}: {cause}") from error
+    Raises:
+        ExtraMissing: torch, transformers or sentence-transformers is not installed.
+    """
+    torch, _, _ = _import_libraries()
+    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def _has_custom_code(config: Mapping[str, Any], modules: Sequence[Any] | None, recipe: Recipe | None) -> bool:
+def load_model(model: str, recipe: Recipe | None, *, device: str, trust_remote_code: bool = False) -> Any:
+    """Load a model in float32 as a `SentenceTransformer`, built from the recipe, or from `modules.json` without one.
+
+    Raises:
+        UsageError: the model does not belong to the recipe's family.
+    """
+    torch, _, library = _import_libraries()
+    trust, weights = {"trust_remote_code": trust_remote_code}, {"dtype": torch.float32}
+    if recipe is None:
+        return library.SentenceTransformer(model, device=device, model_kwargs=weights, **trust)
+    modules, pools_itself = library.sentence_transformer.modules, recipe.pooling == "own"
+    transformer = modules.Transformer(
+        model,
+        max_seq_length=recipe.max_tokens,
+        model_kwargs={**trust, **weights},
+        processor_kwargs=trust,
+        config_kwargs=trust,
+        **({**_CUSTOM_OUTPUT, "module_output_name": "sentence_embedding"} if pools_itself else {}),
+    )
+    if recipe.mode is not None:
+        if recipe.mode not in transformer.tokenizer.get_vocab():
+            raise UsageError(
+                f"this is not a {recipe.family} model, because its tokenizer does not contain {recipe.mode}"
+            )
+        transformer.tokenizer.add_tokens([recipe.mode], special_tokens=True)
+    parts = [transformer]
+    if not pools_itself:
+        parts.append(modules.Pooling(transformer.get_embedding_dimension(), POOLING_MODES[recipe.pooling]))
+    return library.SentenceTransformer(modules=parts, device=device)
+
+
+def read_configuration(model: str) -> tuple[dict[str, Any], list[Any] | None, dict[str, Any], str]:
+    """Read `config.json`, `modules.json`, the file with prompts, and the version of a model.
+
+    Raises:
+        UsageError: the folder does not exist, or is not a model.
+    """
+    _, transformers, _ = _import_libraries()
+    folder = Path(model)
+    if model[:1] in "./~" and not folder.is_dir():
+        raise UsageError("the folder does not exist")
+    find = partial(transformers.utils.cached_file, model, _raise_exceptions_for_missing_entries=False)
+    paths = [find(name) for name in _FILES]
+    config, modules, texts = (path and json.loads(Path(path).read_bytes()) for path in paths)
+    if config is None and modules is None:
+        raise UsageError(f"not a model: {' and '.join(_FILES[:2])} are missing")
+    version = _hash_folder(folder) if folder.is_dir() else _extract_commit(next(filter(None, paths), ""))
+    return config or {}, modules, texts or {}, version
+
+
+@contextmanager
+def wrap_errors(name: str, problem: str) -> Iterator[None]:
+    """Convert all errors to UsageError, because third-party files and code can cause any exception."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from error
+    except Exception as error:
+        cause = escape_hidden(f"{type(error).__name__}: {' '.join(str(error).split())}", limit=300)
+        raise UsageError(f"{name}: {problem}: {cause}") from error
+
+
+def has_custom_code(config: Mapping[str, Any], modules: Sequence[Any] | None, recipe: Recipe | None) -> bool:
     """Return whether a model has custom classes.
 
     If custom code is not trusted, transformers may silently load other classes instead.

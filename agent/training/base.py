@@ -1,0 +1,87 @@
+"""Loads the base model of a training run."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from agent.errors import UsageError
+from agent.retrieval.searchers.models import (
+    POOLING_MODES,
+    choose_device,
+    has_custom_code,
+    load_model,
+    read_configuration,
+    wrap_errors,
+)
+from agent.retrieval.searchers.recipes import EmbedderOptions, Recipe, choose_prefixes, find_recipe
+
+_log = logging.getLogger(__name__)
+_HUB_SECONDS = 10
+_NO_FAMILY = Recipe("no known family", "", "mean", "sentence-transformers' default", max_tokens=None)
+_CUSTOM_CODE = "the model contains Python code, which `agent train` does not run. Choose another base model"
+
+
+def load_base(base: str, *, pooling: Literal["cls", "mean", "last"] | None, max_tokens: int | None) -> Any:
+    """Load a base model as a `SentenceTransformer` in float32, with the prompts of its family.
+
+    `base` is a local folder or a name on the Hugging Face Hub. `pooling` replaces the pooling of the model. Without it,
+    the pooling comes from `modules.json`, from the recipe for the model's family, or is `mean`. `max_tokens` lowers the
+    model's own limit. The similarity is cosine. Custom code never runs.
+
+    Raises:
+        ExtraMissing: torch, transformers or sentence-transformers is not installed.
+        UsageError: the model does not exist, cannot be loaded, or contains custom code.
+    """
+    device = choose_device()
+    with wrap_errors(f"base model {base}", "the model cannot be loaded"):
+        _check_exists(base)
+        config, modules, texts, _ = read_configuration(base)
+        family = find_recipe(base)
+        if has_custom_code(config, modules, family):
+            raise UsageError(_CUSTOM_CODE)
+        recipe = family or _NO_FAMILY
+        recipe = replace(recipe, pooling=pooling or recipe.pooling)
+        model = load_model(base, None if modules is not None else recipe, device=device)
+        if modules is not None and pooling:
+            _replace_pooling(model, pooling)
+        if max_tokens is not None:
+            limit = model.max_seq_length
+            model.max_seq_length = min(max_tokens, limit) if isinstance(limit, int) else max_tokens
+        prefixes = choose_prefixes(base, EmbedderOptions(), texts.get("prompts"))
+        model.prompts.update(query=prefixes["query"], document=prefixes["code"])
+        model.similarity_fn_name = "cosine"
+    return model
+
+
+def _replace_pooling(model: Any, pooling: str) -> None:
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    names = [name for name, module in model.named_children() if isinstance(module, Pooling)]
+    if len(names) != 1:
+        raise UsageError("the model has no pooling that can be replaced. Remove --pooling")
+    model._modules[names[0]] = Pooling(model[0].get_embedding_dimension(), POOLING_MODES[pooling])
+
+
+def _check_exists(base: str) -> None:
+    """Ask the Hub once whether a model exists. The client of the Hub would retry each file for a minute.
+
+    Raises:
+        UsageError: the model is neither a folder nor cached nor on the Hub.
+    """
+    import huggingface_hub as hub
+
+    if Path(base).is_dir() or base[:1] in "./~" or hub.constants.HF_HUB_OFFLINE:
+        return
+    try:
+        hub.HfApi().model_info(base, timeout=_HUB_SECONDS)
+    except Exception as error:
+        if not isinstance(hub.try_to_load_from_cache(base, "config.json"), str):
+            raise UsageError(
+                f"no such folder, and the Hugging Face Hub has no such model or does not answer "
+                f"({type(error).__name__}). Check the name, or pass a folder"
+            ) from error
+        _log.info("the Hugging Face Hub does not answer; using the cached model", exc_info=error)
+        hub.constants.HF_HUB_OFFLINE = True

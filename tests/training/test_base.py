@@ -1,0 +1,72 @@
+"""Base models, loaded by the same code as real ones."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import UsageError
+from agent.training.base import load_base
+from tests.retrieval.searchers.tiny_models import save_custom_model, save_roberta, save_sentence_transformer
+
+pytestmark = pytest.mark.embed
+
+
+def get_pooling(model: Any) -> str:
+    return str(model[1].pooling_mode)
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling", "expected"),
+    [
+        ("mine", None, "mean"),
+        ("mine", "last", "lasttoken"),
+        ("codebert-base", None, "cls"),
+        ("codebert-base", "mean", "mean"),
+    ],
+)
+def test_the_pooling_is_the_given_one_or_that_of_the_family(
+    tmp_path: Path, name: str, pooling: Any, expected: str
+) -> None:
+    model = load_base(str(save_roberta(tmp_path / name)), pooling=pooling, max_tokens=None)
+    assert get_pooling(model) == expected
+
+
+@pytest.mark.parametrize(("pooling", "expected"), [(None, "max"), ("cls", "cls")])
+def test_a_modules_json_determines_the_pooling_unless_one_is_given(tmp_path: Path, pooling: Any, expected: str) -> None:
+    folder = save_sentence_transformer(tmp_path / "mine")
+    assert get_pooling(load_base(str(folder), pooling=pooling, max_tokens=None)) == expected
+
+
+def test_the_limit_on_tokens_is_lowered_and_never_raised(tmp_path: Path) -> None:
+    folder = str(save_roberta(tmp_path / "codebert-base"))
+    assert [load_base(folder, pooling=None, max_tokens=n).max_seq_length for n in (7, None, 10**6)] == [7, 512, 512]
+
+
+def test_prefixes_of_the_family_become_prompts(tmp_path: Path) -> None:
+    model = load_base(str(save_roberta(tmp_path / "e5-small")), pooling=None, max_tokens=None)
+    assert (model.prompts["query"], model.prompts["document"]) == ("query: ", "passage: ")
+
+
+def test_a_missing_model_is_an_error_without_retries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    requests: list[str] = []
+
+    def refuse(_self: Any, name: str, **_: Any) -> None:
+        requests.append(name)
+        raise ConnectionError
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse)
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("a retry"))
+    for base in ("owner/missing", str(tmp_path / "missing")):
+        with pytest.raises(UsageError, match=base):
+            load_base(base, pooling=None, max_tokens=None)
+    assert requests == ["owner/missing"]
+
+
+def test_custom_code_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Python code"):
+        load_base(str(save_custom_model(tmp_path / "mine")), pooling=None, max_tokens=None)
