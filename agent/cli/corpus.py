@@ -140,7 +140,7 @@ def decontaminate(
     pairs: Annotated[str, typer.Argument(metavar="PAIRS", help="File of pairs, or a pattern such as 'pairs/*.jsonl'.")],
     against: Annotated[
         list[str],
-        typer.Option(metavar="BENCHMARK", help="Benchmark or run folder, as in `agent retrieval run`. Repeatable."),
+        typer.Option(metavar="BENCHMARK", help="Benchmark to compare with, as in `agent retrieval run`. Repeatable."),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="File to write, such as clean.jsonl.")],
     codes: Annotated[
@@ -150,19 +150,18 @@ def decontaminate(
     language: Annotated[
         str | None, typer.Option(help="Language of the codes. Required if a benchmark has several languages.")
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Split to read from a BEIR folder [default: test].")] = None,
+    split: Annotated[str | None, typer.Option(help="Split to read from a folder with splits [default: test].")] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove pairs whose query or code is also in a benchmark.
 
-    The query contains a whole query of the benchmark (of three or more words), or the code is equal or a near
-    duplicate. FILE.removed.jsonl lists the removed pairs and what they match.
+    A pair is removed if its query contains a whole query of the benchmark (of three or more words), or if its code
+    equals a code of the benchmark or is nearly equal. A second file, such as clean.removed.jsonl, lists these pairs.
     """
     from agent.cli.corpus_decontaminate import run
 
-    options = {"language": language, "split": split}
-    run(pairs, against, out, codes=codes or [], force=force, as_json=as_json, **options)
+    run(pairs, against, out, codes=codes or [], force=force, as_json=as_json, language=language, split=split)
 
 
 @app.command()
@@ -231,16 +230,14 @@ def split(
 def describe(
     dataset: Annotated[
         Path,
-        typer.Argument(
-            metavar="RUN|PAIRS|DIR", help="Run folder, file of pairs with labels, or folder of `agent corpus split`."
-        ),
+        typer.Argument(metavar="RUN|PAIRS|DIR", help="Run folder, file of pairs, or folder of `agent corpus split`."),
     ],
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the statistics of a dataset: sizes, texts, matches, parts, sources and licences.
 
-    Matches by candidate rank require pairs of `agent corpus candidates`.
+    Matches by rank require a field `rank`, which `agent corpus candidates` writes.
     """
     from agent.cli.corpus_describe import run
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from agent.cli.progress import Steps
 from agent.cli.running import check_corpus_output, explain_stop, print_input_notes
-from agent.cli.text import Console, one_line, print_json, print_text
-from agent.corpus.decontaminate import REASONS, Decontaminator, Overlap, remove_overlap
+from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
+from agent.corpus.decontaminate import REASONS, Decontaminator, remove_overlap
 from agent.corpus.output import get_removed_path, open_output
 from agent.datasets import read_pairs
+from agent.datasets.arrow import is_dataset
 from agent.datasets.formats import expand_patterns
 from agent.errors import RunStopped, UsageError
 from agent.retrieval.benchmark import includes_codes, open_benchmark
 from agent.wording import plural
 
-_COUNTS = "contaminated_queries", "contaminated_codes", "matching_pairs"
+# each count with its total
+_SHARES = ("contaminated_queries", "queries"), ("contaminated_codes", "codes"), ("matching_pairs", "read")
 
 
 def run(
@@ -31,6 +33,8 @@ def run(
         typer.Exit: the command stopped early, and wrote no files.
     """
     paths, benchmarks, code_files = (expand_patterns(names) for names in ([source], against, codes))
+    if any(path.is_dir() and not is_dataset(path) for path in paths):
+        raise UsageError(f"{source}: is a folder. Pass a file of pairs. For a run, pass the output of agent export.")
     without_codes = [path for path in benchmarks if not includes_codes(path)]
     if codes and not without_codes:
         raise UsageError("--codes: all benchmarks include their own codes. Remove --codes.")
@@ -50,20 +54,23 @@ def run(
         explain_stop(notes, error, "No output was written.")
     document: dict[str, Any] = {"out": str(out), "removed_out": str(get_removed_path(out)), "read": len(pairs)}
     document |= {"kept": writer.kept, "removed": {reason: writer.removed[reason] for reason in REASONS}}
-    document["benchmarks"] = [_describe(overlap, len(pairs)) for overlap in finder.overlaps]
-    print_json(document) if as_json else _print(document)
-
-
-def _describe(overlap: Overlap, pairs: int) -> dict[str, Any]:
-    counts, totals = asdict(overlap), (overlap.queries, overlap.codes, pairs)
-    return counts | {f"{name}_share": counts[name] / total for name, total in zip(_COUNTS, totals, strict=True)}
-
-
-def _print(document: dict[str, Any]) -> None:
-    console = Console()
+    document["benchmarks"] = [{"benchmark": name, **own, "read": len(pairs)} for name, own in finder.overlaps.items()]
     for row in document["benchmarks"]:
-        counts = (f"{name.replace('_', ' ')}: {row[name]:,} ({row[f'{name}_share']:.1%})" for name in _COUNTS)
-        print_text(console, f"{row['benchmark']}: {', '.join(counts)}, short queries: {row['short_queries']:,}")
+        row |= {f"{part}_share": row[part] / row[whole] for part, whole in _SHARES}
+    next_step = "corpus split {} -o DIR" if any("label" in pair.meta for pair in pairs) else "annotate {} --model MODEL"
+    print_json(document) if as_json else _print(document, next_step.format(shlex.quote(str(out))))
+
+
+def _print(document: dict[str, Any], next_step: str) -> None:
+    console, table = Console(), make_table("benchmark", "", "count", "of", "share")
+    for row in document["benchmarks"]:
+        for part, whole in _SHARES:
+            share = f"{row[f'{part}_share']:.1%}"
+            add_row(table, row["benchmark"], part.replace("_", " "), f"{row[part]:,}", f"{row[whole]:,}", share)
+        add_row(table, row["benchmark"], "short queries", f"{row['short_queries']:,}", f"{row['queries']:,}")
+    console.print(table)
     print_text(console, f"{document['out']}: {document['kept']:,} of {plural(document['read'], 'pair')}")
     removed = ", ".join(f"{reason}: {count:,}" for reason, count in document["removed"].items())
     print_text(console, f"{document['removed_out']}: {document['read'] - document['kept']:,} removed ({removed})")
+    if document["kept"]:
+        print_text(console, f"Next: agent {next_step}")

@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from hashlib import blake2b
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from agent.corpus.near_duplicates import NearDuplicateIndex, shingle_code
 from agent.corpus.output import CorpusWriter
 from agent.datasets.benchmark import Benchmark
 from agent.datasets.fields import KNOWN
 from agent.retrieval.searchers.base import Progress
-from agent.scratch import as_key
 from agent.types import Pair
 
 MIN_WORDS = 3
@@ -22,96 +19,75 @@ MIN_WORDS = 3
 REASONS = "query", "code", "near-duplicate code"  # if several apply to a pair, the first one is reported
 
 _WORD = re.compile(r"[^\W_]+")
-
-
-@dataclass
-class Overlap:
-    """Overlap of the pairs with one benchmark.
-
-    Contaminated items match a pair. Table 13's first column is contaminated queries divided by all queries, including
-    `short_queries`, which are too short to match. A pair that matches several benchmarks counts for each of them.
-    """
-
-    benchmark: str
-    queries: int
-    codes: int
-    short_queries: int = 0
-    contaminated_queries: int = 0
-    contaminated_codes: int = 0
-    matching_pairs: int = 0
+_COUNTS = "short_queries", "contaminated_queries", "contaminated_codes", "matching_pairs"
 
 
 class _Item(NamedTuple):
-    """A query or a code. Items sort by benchmark, and then by their position in the benchmark."""
+    """A query or a code of a benchmark."""
 
-    benchmark: int
-    position: int
+    benchmark: str
     id: str
-    query: str = ""
+    kind: Literal["queries", "codes"]
+    text: str
 
 
 class Decontaminator:
-    """Finds pairs that overlap with benchmarks. Keeps the benchmarks' queries in memory, but only hashes of codes.
+    """Finds pairs that overlap with benchmarks. Keeps the benchmarks' queries and codes in memory.
 
-    `overlaps` has one entry per benchmark. Raises `ExtraMissing` without `datasketch`.
+    `overlaps` maps the name of each benchmark to counts. `queries`, `codes` and `short_queries`, which are too short to
+    match, describe the benchmark. `contaminated_queries` and `contaminated_codes` match a pair. Table 13's first column
+    is `contaminated_queries` divided by `queries`. `matching_pairs` match the benchmark, and may match others as well.
+    Raises `ExtraMissing` without `datasketch`.
     """
 
     def __init__(self) -> None:
-        self.overlaps: list[Overlap] = []
+        self.overlaps: dict[str, dict[str, int]] = {}
         self._queries = defaultdict[str, list[_Item]](list)
-        self._lengths = defaultdict[str, set[int]](set)  # of the queries that start with these MIN_WORDS words
+        self._longest = 0  # number of words
         self._index = NearDuplicateIndex()
-        self._keys: list[bytes] = []  # of the codes in the index
-        self._codes = defaultdict[bytes, list[_Item]](list)
-        self._contaminated: set[_Item] = set()
-        self._matches: dict[bytes, tuple[Sequence[_Item], Sequence[_Item]]] = {}
+        self._codes: list[_Item] = []  # in the order of the index
+        self._contaminated = set[_Item]()
 
     def add(self, name: str, benchmark: Benchmark, progress: Progress) -> None:
         """Add a benchmark before the first pair is checked. The id of an answer is the id of its query."""
         codes = [*benchmark.codes.items(), *benchmark.answers.items()]
-        number, overlap = len(self.overlaps), Overlap(name, len(benchmark.queries), len(codes))
-        self.overlaps.append(overlap)
-        for position, (identifier, query) in enumerate(benchmark.queries.items()):
+        self.overlaps[name] = {"queries": len(benchmark.queries), "codes": len(codes), **dict.fromkeys(_COUNTS, 0)}
+        for identifier, query in benchmark.queries.items():
             words = _WORD.findall(query.lower())
-            overlap.short_queries += len(words) < MIN_WORDS
-            self._lengths[" ".join(words[:MIN_WORDS])].add(len(words))
-            self._queries[" ".join(words)].append(_Item(number, position, identifier, query))
-        for position, (identifier, code) in enumerate(codes):
-            if (key := _hash_code(code)) not in self._codes:
-                self._index.add(shingle_code(code))
-                self._keys.append(key)
-            self._codes[key].append(_Item(number, position, identifier))
-            progress(f"indexing {name}", position + 1, len(codes))
+            self.overlaps[name]["short_queries"] += len(words) < MIN_WORDS
+            self._longest = max(self._longest, len(words))
+            self._queries[" ".join(words)].append(_Item(name, identifier, "queries", query))
+        for number, (identifier, code) in enumerate(codes, start=1):
+            self._index.add(shingle_code(code))
+            self._codes.append(_Item(name, identifier, "codes", code))
+            progress(f"indexing {name}", number, len(codes))
 
     def check(self, pair: Pair) -> dict[str, str]:
-        """Return `removed_by`, `benchmark`, `matched_id` and, for a query, `matched_query`, or {} to keep the pair."""
-        queries, (equal, similar) = self._find_queries(pair.query), self._find_codes(pair.code)
-        for number in {item.benchmark for item in (*queries, *similar)}:
-            self.overlaps[number].matching_pairs += 1
-        for item in {*queries, *similar} - self._contaminated:
-            self.overlaps[item.benchmark].contaminated_queries += item.query != ""
-            self.overlaps[item.benchmark].contaminated_codes += item.query == ""
-        self._contaminated.update(queries, similar)
-        for reason, items in zip(REASONS, (queries, equal, similar), strict=True):
-            if items:
-                match = {"benchmark": self.overlaps[items[0].benchmark].benchmark, "matched_id": items[0].id}
-                return {"removed_by": reason, **match, **({"matched_query": items[0].query} if queries else {})}
+        """Return the first match of the pair, or {} to keep the pair.
+
+        The fields are `removed_by`, `benchmark`, `matched_id`, and `matched_query` or `matched_code`.
+        """
+        queries, code = self._find_queries(pair.query), _strip_lines(pair.code)
+        similar = [self._codes[number] for number in self._index.find_all(shingle_code(code))]
+        equal = [item for item in similar if _strip_lines(item.text) == code]
+        items = {*queries, *similar}
+        for name in {item.benchmark for item in items}:
+            self.overlaps[name]["matching_pairs"] += 1
+        for item in items - self._contaminated:
+            self.overlaps[item.benchmark][f"contaminated_{item.kind}"] += 1
+        self._contaminated |= items
+        for reason, matches in zip(REASONS, (queries, equal, similar), strict=True):
+            if matches:
+                name, identifier, kind, text = matches[0]
+                field = "matched_query" if kind == "queries" else "matched_code"
+                return {"removed_by": reason, "benchmark": name, "matched_id": identifier, field: text}
         return {}
 
-    def _find_queries(self, query: str) -> Sequence[_Item]:
-        words, items = _WORD.findall(query.lower()), set[_Item]()
-        for start in range(len(words) - MIN_WORDS + 1):
-            for length in self._lengths.get(" ".join(words[start : start + MIN_WORDS]), ()):
-                items.update(self._queries.get(" ".join(words[start : start + length]), ()))
-        return sorted(items)
-
-    def _find_codes(self, code: str) -> tuple[Sequence[_Item], Sequence[_Item]]:
-        """Return the equal codes, and the similar codes, which include the equal ones."""
-        if (key := _hash_code(code)) not in self._matches:
-            numbers = self._index.find_all(shingle_code(code))
-            similar = sorted(item for number in numbers for item in self._codes[self._keys[number]])
-            self._matches[key] = self._codes.get(key, ()), similar
-        return self._matches[key]
+    def _find_queries(self, query: str) -> list[_Item]:
+        words = _WORD.findall(query.lower())
+        lengths = range(MIN_WORDS, min(len(words), self._longest) + 1)
+        parts = (" ".join(words[i : i + length]) for length in lengths for i in range(len(words) - length + 1))
+        return [item for part in parts for item in self._queries.get(part, ())]
 
 
 def remove_overlap(pairs: Sequence[Pair], finder: Decontaminator, writer: CorpusWriter, progress: Progress) -> None:
@@ -125,6 +101,6 @@ def remove_overlap(pairs: Sequence[Pair], finder: Decontaminator, writer: Corpus
         progress("checking pairs", number, len(pairs))
 
 
-def _hash_code(code: str) -> bytes:
-    """Hash a code without white space at the ends of the code and of its lines. Line breaks are equal."""
-    return blake2b(as_key("\n".join(line.rstrip() for line in code.strip().splitlines())), digest_size=16).digest()
+def _strip_lines(code: str) -> str:
+    """Remove white space at the ends of the code and of its lines, and use one kind of line break."""
+    return "\n".join(line.rstrip() for line in code.strip().splitlines())

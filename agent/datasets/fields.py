@@ -136,7 +136,8 @@ class Fields:
         """Suggest a mapping for the missing fields, with the placeholder FIELD if no field has a usual name."""
         missing = [name for name in _USUAL if name not in present_fields and self._names[name] == KNOWN[name]]
         mapping = ",".join(f"{name}={_guess_field(record, name)}" for name in missing)
-        return f". Map the fields: --map {shlex.quote(mapping)} (in Python: mapping={mapping!r})" if mapping else ""
+        options = f"--map {shlex.quote(mapping)} (in Python: mapping={mapping!r})"
+        return f". Rename the fields, or annotate with {options}" if mapping else ""
 
     def _get_text(self, record: Mapping[str, Any], present_fields: Mapping[str, str], name: str) -> str | None:
         value = record[present_fields[name]] if name in present_fields else None

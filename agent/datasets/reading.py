@@ -136,6 +136,6 @@ def _list_causes(dataset: Dataset) -> str:
     bad_lines = len(dataset.bad_lines)
     total = plural(bad_lines + len(dataset), "line")
     verb, them = ("is", "it") if bad_lines == 1 else ("are", "them")
-    remedy = f"Fix {them}, or skip {them} with --on-bad-line skip" if dataset else "No line is a valid pair"
+    remedy = f"Fix {them}, or annotate with --on-bad-line skip" if dataset else "No line is a valid pair"
     lines.append(f"{bad_lines:,} of {total} {verb} bad. {remedy}")
     return "\n".join(lines)

@@ -6,22 +6,26 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from agent.corpus.description import Description, NameCounts
+from agent.corpus.describe import MISSING, Description
 from agent.evaluation.statistics import format_interval, format_number
 from agent.views.charts import Chart, Figure, build_dot, build_figure, build_table, draw_bars, draw_intervals
 from agent.views.figures import format_share
 from agent.wording import plural
 
-_MAX_MATCHES = 20
+_MAX_MATCHES, _MAX_NAMES = 20, 10
+_STATUSES = {"1": "label 1", "0": "label 0", "undecided": "undecided", "error": "failed", "none": "no label"}
 
 
 def build_dataset_figures(dataset: Description) -> list[Figure]:
     """Return the figures that describe a dataset, each with one table. Only the figures on matches have charts."""
-    labels = {f"label {name}": count for name, count in dataset.labels.items()}
+    labels = {_STATUSES[name]: count for name, count in dataset.labels.items()}
     sizes: dict[str, Any] = {"pairs": dataset.pairs, **labels}
-    if dataset.cases_per_program is not None and dataset.executed_share is not None:
+    if dataset.not_annotated:
+        sizes["pairs not annotated yet"] = dataset.not_annotated
+    if dataset.programs:
         sizes |= {"test programs": dataset.programs, "test cases per program": f"{dataset.cases_per_program:.2f}"}
         sizes["programs that ran"] = f"{dataset.executed_share:.2%}"
+    unused = f"Shares by rank ignore {plural(dataset.unused_ranks, 'match', 'matches')} from data without label 0."
     texts = [(name, own.count, f"{own.characters:.2f}", f"{own.tokens:.2f}", own.vocabulary)
              for name, own in {"queries": dataset.queries, "codes": dataset.codes}.items()]  # fmt: skip
     parts = [(name, own.pairs, own.queries, own.codes, *own.labels.values()) for name, own in dataset.parts.items()]
@@ -29,15 +33,15 @@ def build_dataset_figures(dataset: Description) -> list[Figure]:
     share = dataset.several_share
     several = "" if share is None else f"{share:.1%} of the codes that answer a query answer two or more."
     figures = [
-        _tabulate("Pairs", ("", "value"), sizes.items()),
+        _tabulate("Pairs", ("", "value"), sizes.items(), unused if dataset.unused_ranks else ""),
         _tabulate("Texts", ("", "distinct", "mean characters", "mean tokens", "vocabulary"), texts),
         _draw_counts("Queries by matching codes", "matching codes", "queries", dataset.queries_by_matches),
         _draw_ranks(dataset),
         _draw_counts("Codes by matching queries", "matching queries", "codes", dataset.codes_by_matches, several),
         _tabulate("Parts", ("part", "pairs", "queries", "codes", *labels), parts),
         _tabulate("Texts in two parts", ("parts", "queries", "codes"), leaks),
-        _tabulate("Sources", ("source", "pairs"), _list_names(dataset.sources, dataset.pairs)),
-        _tabulate("Licences", ("licence", "pairs"), _list_names(dataset.licences, dataset.pairs)),
+        _tabulate("Sources", ("source", "pairs"), _list_names(dataset.sources)),
+        _tabulate("Licences", ("licence", "pairs"), _list_names(dataset.licences)),
     ]
     return [figure for figure in figures if figure["tables"][0]["rows"]]
 
@@ -63,19 +67,19 @@ def _draw_counts(title: str, by: str, unit: str, counts: Mapping[int, int], text
 def _draw_ranks(dataset: Description) -> Figure:
     title, ranks, text = "Matches by candidate rank", dataset.ranks, ""
     rows = [(str(r.rank), r.pairs, r.matches, format_number(r.share), format_interval(r.interval)) for r in ranks]
-    matches, interval = dataset.next_rank_matches, dataset.next_rank_interval
-    if matches is not None and interval is not None:
+    if interval := dataset.next_rank_interval:
+        queries, matches = plural(ranks[-1].pairs, "query", "queries"), plural(ranks[-1].matches, "match", "matches")
         text = (
-            f"One more candidate for each of {plural(dataset.next_rank_queries, 'query', 'queries')} would add about "
-            f"{matches:,.1f} matches (95% interval: {interval.low:,.1f} to {interval.high:,.1f}), or fewer if the "
-            "share falls with the rank."
+            f"One more candidate for each of {queries} with a labelled candidate at rank {ranks[-1].rank} would add "
+            f"about {matches} (95% interval: {interval.low:,.1f} to {interval.high:,.1f}), or fewer if the share falls."
         )
     dots = [build_dot(str(r.rank), r.share, r.interval) for r in ranks]
     chart = draw_intervals(dots, alt=title, unit="share of matches", extent=(0, 1))
     return _tabulate(title, ("rank", "labelled pairs", "matches", "share", "95% interval"), rows, text, chart)
 
 
-def _list_names(names: NameCounts, pairs: int) -> list[tuple[str, int]]:
-    others = pairs - names.without - sum(names.top.values())
-    rest = {f"({names.count - len(names.top):,} others)": others, "(none)": names.without}
-    return [*names.top.items(), *((name, count) for name, count in rest.items() if count)]
+def _list_names(names: Mapping[str, int]) -> list[tuple[str, int]]:
+    known = [(name, count) for name, count in names.items() if name != MISSING]
+    others = sum(count for _, count in known[_MAX_NAMES:])
+    rest = {f"({len(known) - _MAX_NAMES:,} others)": others, f"({MISSING})": names.get(MISSING, 0)}
+    return [*known[:_MAX_NAMES], *((name, count) for name, count in rest.items() if count)]

@@ -126,7 +126,7 @@ class Report:
             tempfile.TemporaryFile(dir=path.parent).close()
         pairs, annotations = sum(1 for _ in self.run.pairs()), len(self.run.index)
         figures, archive = RunFigures(pairs, compute_wall_time(self.run.manifest)), Archive(self.max_bytes)
-        dataset = DescriptionBuilder()
+        dataset = DescriptionBuilder(pairs)
         for pair, rounds in iterate_annotated_pairs(self.run, gold=self.gold, with_history=self.run.has_evidence):
             merged = merge_rounds(rounds)
             figures.add(merged, rounds)

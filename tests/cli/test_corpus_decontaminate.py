@@ -34,14 +34,25 @@ def test_a_summary_counts_pairs_by_reason_and_by_benchmark(corpus: Commands) -> 
         "benchmarks": [
             {"benchmark": "queries.jsonl", "queries": 3, "short_queries": 2, "contaminated_queries": 1,
              "contaminated_queries_share": pytest.approx(1 / 3), "codes": 5, "contaminated_codes": 1,
-             "contaminated_codes_share": 0.2, "matching_pairs": 2, "matching_pairs_share": 0.5},
+             "contaminated_codes_share": 0.2, "matching_pairs": 2, "matching_pairs_share": 0.5, "read": 4},
             {"benchmark": "other.jsonl", "queries": 1, "contaminated_queries": 1, "contaminated_queries_share": 1,
-             "codes": 1, "matching_pairs": 1, "matching_pairs_share": 0.25, **NO_CODES},
+             "codes": 1, "matching_pairs": 1, "matching_pairs_share": 0.25, "read": 4, **NO_CODES},
         ],
     }  # fmt: skip
     assert [path.read_text().count("\n") for path in sorted(corpus.folder.glob("new/*"))] == [1, 3]
-    first, second, *_ = corpus(*COMMAND, *options, "--force").out.splitlines()
-    assert ("(33.3%)" in first, "(25.0%)" in second) == (True, True)
+    lines = corpus(*COMMAND, *options, "--force").out.splitlines()
+    assert [line.split()[-3:] for line in lines[1:3]] == [["1", "3", "33.3%"], ["1", "5", "20.0%"]]
+    assert "annotate new/clean.jsonl" in lines[-1]
+
+
+def test_the_next_step_for_labelled_pairs_is_the_split(corpus: Commands) -> None:
+    corpus.write("pairs.jsonl", [{"query": "x", "code": "y", "label": 1}])
+    assert "split new/clean.jsonl" in corpus(*COMMAND, "other.jsonl").out.splitlines()[-1]
+
+
+def test_a_folder_is_not_a_file_of_pairs(corpus: Commands) -> None:
+    result = corpus("corpus", "decontaminate", ".", "--against", "other.jsonl", "-o", "clean.jsonl")
+    assert (result.code, "agent export" in result.err) == (WRONG_USAGE, True)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import combinations
+from itertools import combinations, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from agent.corpus.describe import DescriptionBuilder, describe
-from agent.corpus.description import Description
+from agent.corpus.describe import Description, DescriptionBuilder, describe
 from agent.corpus.labelled import LabelledPair
 from agent.errors import InputError
 from agent.store import RunFolder
@@ -33,12 +33,12 @@ def compute_with_pandas(frame: pd.DataFrame) -> dict[str, Any]:
     matches = labelled[labelled["label"] == 1].drop_duplicates(["query", "code"])
     by_code = matches.groupby("code").size()
     ranked = labelled.dropna(subset="rank")
+    used = ranked[ranked["label"].groupby(ranked["part"].fillna("")).transform("min") == 0]
     ranks = [
         {"rank": rank, "pairs": len(group), "matches": int(group.sum()), "share": group.mean(),
          "interval": compute_wilson(int(group.sum()), len(group))}
-        for rank, group in ranked.groupby("rank")["label"]
+        for rank, group in used.groupby("rank")["label"]
     ]  # fmt: skip
-    queries = ranked["query"].nunique()
     labels = frame["label"].map({1: "1", 0: "0"}).fillna("none")
     counted = labels.value_counts().reindex(["1", "0", *({"none"} & set(labels))], fill_value=0)
     parts = [part for part in frame["part"].unique() if part is not None]
@@ -46,6 +46,7 @@ def compute_with_pandas(frame: pd.DataFrame) -> dict[str, Any]:
     last = ranks[-1]["interval"] if ranks else None
     return {
         "pairs": len(frame),
+        "not_annotated": 0,
         "labels": counted.to_dict(),
         "queries": compute_texts(frame["query"]),
         "codes": compute_texts(frame["code"]),
@@ -56,9 +57,9 @@ def compute_with_pandas(frame: pd.DataFrame) -> dict[str, Any]:
         "codes_by_matches": count_matches(labelled["code"], matches["code"]),
         "several_share": (by_code > 1).mean() if len(by_code) else None,
         "ranks": ranks,
-        "next_rank_queries": queries,
-        "next_rank_matches": ranks[-1]["share"] * queries if ranks else None,
-        "next_rank_interval": last and {side: bound * queries for side, bound in last.items()},
+        "unused_ranks": len(ranked) - len(used),
+        "next_rank_matches": ranks[-1]["share"] * ranks[-1]["pairs"] if ranks else None,
+        "next_rank_interval": last and {side: bound * ranks[-1]["pairs"] for side, bound in last.items()},
         "parts": {
             part: {
                 "pairs": len(own),
@@ -75,8 +76,8 @@ def compute_with_pandas(frame: pd.DataFrame) -> dict[str, Any]:
             for own in [frame[frame["part"].isin(both)]]
             for counts in [{name: int((own.groupby(name)["part"].nunique() == 2).sum()) for name in texts}]
         ],
-        "sources": count_names(frame["repository"].fillna(frame["source"])),
-        "licences": count_names(frame["licence"].fillna(frame["license"])),
+        "sources": frame["repository"].fillna(frame["source"]).fillna("missing").value_counts().to_dict(),
+        "licences": frame["licence"].fillna(frame["license"]).fillna("missing").value_counts().to_dict(),
     }
 
 
@@ -98,12 +99,6 @@ def compute_texts(texts: pd.Series) -> dict[str, Any]:
 def count_matches(texts: pd.Series, matches: pd.Series) -> dict[int, int]:
     numbers = matches.value_counts().reindex(texts.unique(), fill_value=0)
     return numbers.value_counts().sort_index().to_dict()  # type: ignore[no-any-return]
-
-
-def count_names(names: pd.Series) -> dict[str, Any]:
-    counts = names.value_counts()
-    assert len(counts) <= 10
-    return {"count": names.nunique(), "without": int(names.isna().sum()), "top": counts.to_dict()}
 
 
 def assert_equal(description: Description, expected: dict[str, Any]) -> None:
@@ -153,7 +148,7 @@ def test_a_split_of_real_pairs_has_the_statistics_that_pandas_computes(
     frame = frame.reindex(columns=COLUMNS).astype(object)
     description = describe(tmp_path)
     assert_equal(description, compute_with_pandas(frame.where(frame.notna(), None)))
-    assert [len(description.ranks), len(description.leaks), description.sources.count] == [4, 3, 7]
+    assert [len(description.ranks), len(description.leaks), len(description.sources)] == [4, 3, 7]
     assert sum(leak.codes for leak in description.leaks) > 0 < sum(leak.queries for leak in description.leaks)
     assert max(description.queries_by_matches) > 2 < max(description.codes_by_matches)
 
@@ -181,25 +176,31 @@ def test_any_pairs_have_the_statistics_that_pandas_computes(rows: list[tuple[Any
     assert_equal(builder.build(), compute_with_pandas(pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)))
 
 
-def describe_pairs(*pairs: tuple[str, str, int | None, Any], **meta: Any) -> Description:
+def describe_pairs(*pairs: tuple[str, str, int | None, Any], parts: Sequence[str | None] = ()) -> Description:
     builder = DescriptionBuilder()
-    for number, (query, code, label, rank) in enumerate(pairs):
-        builder.add(LabelledPair(Pair(id=str(number), query=query, code=code, meta={**meta, "rank": rank}), label))
+    for number, ((query, code, label, rank), part) in enumerate(zip_longest(pairs, parts)):
+        builder.add(LabelledPair(Pair(id=str(number), query=query, code=code, meta={"rank": rank}), label), part)
     return builder.build()
 
 
-def test_one_more_rank_adds_the_last_share_for_every_ranked_query() -> None:
+def test_one_more_rank_adds_matches_only_to_queries_that_have_the_last_rank() -> None:
     pairs = [(f"q{number}", f"c{number}", number % 2, 7) for number in range(10)]
-    description = describe_pairs(*pairs, ("q0", "d", 1, 1), ("q10", "d", None, 7), ("q11", "d", 1, None))
-    assert (description.next_rank_queries, description.next_rank_matches) == (10, 5.0)
-    interval = description.next_rank_interval
-    assert interval is not None
-    assert (interval.low, interval.high) == pytest.approx((2.3659, 7.6341), abs=1e-4)
+    description = describe_pairs(*pairs, ("q0", "d", 1, 1), ("q", "d", None, 7), ("r", "d", 1, None), ("s", "d", 0, 6))
+    assert description.next_rank_matches == 5
+    interval = asdict(description)["next_rank_interval"]
+    assert interval == pytest.approx({"low": 2.3659, "high": 7.6341}, abs=1e-4)
+
+
+def test_parts_with_positives_only_have_no_shares_by_rank() -> None:
+    pairs = [("q", str(number), int(number != 1), number % 2 + 1) for number in range(4)]
+    description = describe_pairs(*pairs, parts=["train", "train", "test", "test"])
+    assert [(row.rank, row.pairs, row.share) for row in description.ranks] == [(1, 1, 1.0), (2, 1, 0.0)]
+    assert description.unused_ranks == 2
 
 
 @pytest.mark.parametrize(("rank", "expected"), [("3", 3), (3.0, 3), (0, None), (-1, None), (True, None), ([1], None)])
 def test_only_positive_integers_are_ranks(rank: object, expected: int | None) -> None:
-    assert [row.rank for row in describe_pairs(("q", "c", 1, rank)).ranks] == ([expected] if expected else [])
+    assert [row.rank for row in describe_pairs(("q", "c", 0, rank)).ranks] == ([expected] if expected else [])
 
 
 def test_a_run_has_labels_by_majority_and_test_programs(tmp_path: Path) -> None:
@@ -210,12 +211,12 @@ def test_a_run_has_labels_by_majority_and_test_programs(tmp_path: Path) -> None:
         for number, pair in enumerate(pairs[:10]):
             commit(folder, number, pair, **({"test": broken, "label": 0} if number == 9 else {}))
     description = describe(tmp_path / "run")
-    assert description.pairs == 10
+    assert (description.pairs, description.not_annotated) == (10, 2)
     assert description.labels == {"1": 4, "0": 4, "undecided": 1, "error": 1}
     assert description.programs == 4
     assert description.cases_per_program == pytest.approx((3 * 4 + 1) / 4)
     assert description.executed_share == 0.75
-    assert description.sources.top == {"made": 10}
+    assert (description.sources, description.licences) == ({"made": 10}, {"missing": 10})
 
 
 def test_a_run_without_annotations_has_no_statistics(tmp_path: Path) -> None:
