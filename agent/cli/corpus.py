@@ -181,17 +181,14 @@ def split(
         str | None, typer.Option(metavar="A:B:C", help="Shares of train, validation and test [default: 8:1:1].")
     ] = None,
     sizes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="B,C", help="Numbers of pairs in validation and test, in this order, instead of --ratios."
-        ),
+        str | None, typer.Option(metavar="B,C", help="Numbers of pairs in validation and test, instead of --ratios.")
     ] = None,
     positives_only: Annotated[
         str | None,
         typer.Option(
             metavar="PART,…",
-            help="Parts (validation, test) that keep only pairs with label 1. Their other pairs are dropped, because "
-            "training must not contain their queries. Requires --sizes, which count the kept pairs.",
+            help="Parts (validation, test) that keep only pairs with label 1. Their other pairs are dropped. Requires "
+            "--sizes, which count the kept pairs.",
         ),
     ] = None,
     field: Annotated[
@@ -199,7 +196,10 @@ def split(
         typer.Option(metavar="NAME", help="Field for --by repository or time [default: repository or created]."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
-    to: Annotated[Formats, typer.Option(help="Output format; hf writes a folder for datasets.load_dataset.")] = "hf",
+    to: Annotated[
+        Formats,
+        typer.Option(help="Output format (hf: for load_dataset). `describe` reads all but beir and cosqa-plus."),
+    ] = "hf",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing split.")] = False,
     as_json: AsJson = False,
 ) -> None:

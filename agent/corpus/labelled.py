@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.datasets import read_pairs
+from agent.datasets.arrow import is_dataset
+from agent.datasets.benchmarks.building import BenchmarkRow
+from agent.datasets.benchmarks.pairs import read_label
 from agent.errors import InputError
 from agent.evaluation.tally import Observation, iterate_annotated_pairs, merge_rounds
 from agent.store import files
 from agent.store.run_view import load_run
 from agent.types import Pair
-
-_LABELS = {"1": 1, "0": 0, "yes": 1, "no": 0, "true": 1, "false": 0}
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,9 @@ def read_labelled(path: Path, *, with_history: bool = False) -> Iterator[Labelle
                 merged = merge_rounds(rounds)
                 yield LabelledPair(pair, merged.annotation.label, merged)
         return
+    if path.is_dir() and not is_dataset(path):
+        cause = "is neither a run with annotations nor a dataset. Annotate its pairs with `agent annotate`"
+        raise InputError(f"{cause}, or pass a file of pairs with labels", path=path)
     dataset = read_pairs(path)
     for pair in dataset:
-        yield LabelledPair(pair, _read_label(pair, path, dataset.origin(pair.id)[1]))
-
-
-def _read_label(pair: Pair, path: Path, line: int) -> int | None:
-    value = pair.meta.get("label")
-    if value is None or value == "":
-        return None
-    label = _LABELS.get(str(value).strip().lower())
-    if label is None:
-        raise InputError(f"'label' is {value!r:.40}; expected 0, 1 or null", path=path, line=line)
-    return label
+        yield LabelledPair(pair, read_label(BenchmarkRow(pair.meta, path, dataset.origin(pair.id)[1])))

@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import sha256
 from math import inf
 from random import Random
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from agent.corpus.near_duplicates import cluster, shingle_code, shingle_text
+from pydantic import AfterValidator, StringConstraints, TypeAdapter, ValidationError
+
+from agent.corpus.near_duplicates import cluster, shingle_text
 from agent.datasets.encoding import dumps
 from agent.errors import InputError, UsageError
 from agent.retrieval.searchers.base import Progress
+from agent.wording import plural
 
-Part = Literal["train", "validation", "test"]
 Rule = Literal["query", "code", "repository", "time", "pair"]
-PARTS: tuple[Part, ...] = ("train", "validation", "test")
+PARTS = ("train", "validation", "test")
 FIELDS = {"repository": "repository", "time": "created"}
 """The rules that need a field of the pairs, with the default names of the fields."""
-_EXPECTED = {"repository": "text", "time": "only numbers, or only ISO times (all with a time zone, or all without)"}
+_Repository = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+_Time = Annotated[datetime, AfterValidator(lambda time: time if time.tzinfo else time.replace(tzinfo=UTC))]
+_VALUES: Mapping[str, tuple[TypeAdapter[Any], str]] = {
+    "repository": (TypeAdapter(_Repository), "text"),
+    "time": (TypeAdapter(_Time), "a time (ISO 8601 or Unix)"),
+}
 
 
 class SplitPair(NamedTuple):
-    """A pair to assign. `cluster` names the near duplicates of its code. `value` is its repository or its time."""
+    """A pair to assign. `value` is its repository or its time."""
 
     id: str
     query: str
     code: str
     label: int | None = None
-    cluster: str | None = None
     value: Any = None
 
 
@@ -58,173 +63,138 @@ class SplitRules:
             raise UsageError("--sizes: pass the numbers of pairs in validation and test, such as 500,500.")
         if self.sizes is not None and self.by == "repository":
             raise UsageError("--sizes cannot be met with --by repository, which drops pairs. Pass --ratios.")
-        if self.positives_only and (self.sizes is None or not self.positives_only <= {"validation", "test"}):
-            raise UsageError("--positives-only: pass validation, test or both, and --sizes.")
-
-    def compute_targets(self, count: int) -> dict[Part, int]:
-        """Return the intended size of each part for `count` pairs. A share above 0 gets at least one pair."""
-        shares = [share / sum(self.ratios) for share in self.ratios[1:]]
-        validation, test = self.sizes or [max(round(count * share), int(share > 0)) for share in shares]
-        return {"train": max(0, count - validation - test), "validation": validation, "test": test}
+        is_possible = self.sizes is not None and self.by != "time" and self.positives_only <= {"validation", "test"}
+        if self.positives_only and not is_possible:
+            raise UsageError("--positives-only: pass validation, test or both, with --sizes and without --by time.")
 
 
-@dataclass
-class Split:
-    """The part of each pair, in the order of the pairs.
-
-    A dropped pair has the part None, and `reasons` maps its position to the reason. `groups` contains the group of each
-    pair, by the kind of the groups that must not be divided. `targets` are the intended sizes.
-    """
-
-    parts: list[Part | None]
-    reasons: dict[int, str]
-    targets: Mapping[Part, int]
-    groups: Mapping[str, Sequence[Hashable]]
-
-    def count_shared(self, pairs: Sequence[SplitPair]) -> dict[str, int]:
-        """Count the queries, the codes and the groups that are in two or more parts."""
-        texts = {"queries": [pair.query for pair in pairs], "codes": [pair.code for pair in pairs]}
-        counts = {}
-        for name, keys in {**texts, **self.groups}.items():
-            members = {(key, part) for key, part in zip(keys, self.parts, strict=True) if part is not None}
-            counts[name] = sum(count > 1 for count in Counter(key for key, _ in members).values())
-        return counts
-
-    def describe_parts(self, pairs: Sequence[SplitPair]) -> dict[str, dict[str, Any]]:
-        """Count the pairs, queries, codes and matches of each part. Omits empty parts.
-
-        `sha256` is the hash of the ids, queries, codes and labels, in order. Every form of output has the same hash.
-        """
-        described: dict[str, dict[str, Any]] = {}
-        for part in PARTS:
-            members = [pair for pair, assigned in zip(pairs, self.parts, strict=True) if assigned == part]
-            if members:
-                described[part] = {
-                    "pairs": len(members),
-                    "queries": len({pair.query for pair in members}),
-                    "codes": len({pair.code for pair in members}),
-                    "matches": sum(pair.label == 1 for pair in members),
-                    "sha256": sha256(b"".join(dumps(pair[:4]) + b"\n" for pair in members)).hexdigest(),
-                }
-        return described
-
-
-def split_pairs(pairs: Sequence[SplitPair], rules: SplitRules, progress: Progress) -> Split:
-    """Assign each pair to a part, or drop the pair. The result depends only on the pairs, their order and the rules.
+def split_pairs(pairs: Sequence[SplitPair], rules: SplitRules, progress: Progress) -> list[str]:
+    """Return the part of each pair or, if the pair is dropped, the reason. Depends on the order of the pairs.
 
     Test is drawn first, then validation. Training gets the rest. Groups are not divided, so a drawn part can differ
-    from its target by less than one group. Equal and nearly equal queries are a group, except for these rules:
+    from its intended size by less than one group. Equal and nearly equal queries are a group, except for these rules:
 
     - `code`: a cluster of codes belongs to test if a test query has it, or else to validation if a validation query has
-      it. Pairs of other queries with its codes are dropped. The clusters are the field `cluster` if all pairs have it
-      and equal codes have equal values. Otherwise, they are computed.
+      it. Pairs of other queries with its codes are dropped.
     - `repository`: repositories are drawn as well, and pairs whose two draws differ are dropped.
-    - `time`: pairs with equal times are a group. The latest pairs are test, and the earliest are training.
+    - `time`: pairs with equal times are a group. The latest pairs are test, and the earliest are training. Numbers are
+      Unix times in seconds or milliseconds, and times without a zone are UTC.
     - `pair`: each pair is a group.
 
     Raises:
-        InputError: a pair has no repository or no time, or the times cannot be compared.
+        InputError: a pair has no repository or no time.
         UsageError: there are fewer pairs than `sizes`.
         ExtraMissing: the rule needs near duplicates, and `datasketch` is not installed.
     """
-    groups, rng = _find_groups(pairs, rules, progress), Random(rules.seed)
-    split = Split([], {}, rules.compute_targets(len(pairs)), groups)
-    _draw(split, pairs, next(iter(groups.values()), range(len(pairs))), rules, rng)
+    groups, rng = find_groups(pairs, rules, progress), Random(rules.seed)
     if rules.by == "repository":
-        _draw(drawn := Split([], {}, split.targets, {}), pairs, groups["repositories"], rules, rng)
-        for position, part in enumerate(drawn.parts):
-            if part != split.parts[position]:
-                split.parts[position], split.reasons[position] = None, f"repository in {part}"
-    return split
+        drawn = zip(*(_draw(pairs, keys, keys, rules, rng) for keys in groups), strict=True)
+        return [part if part == other else f"repository in {other}" for part, other in drawn]
+    return _draw(pairs, groups[0], groups[-1], rules, rng)
 
 
-def _draw(split: Split, pairs: Sequence[SplitPair], keys: Sequence[Hashable], rules: SplitRules, rng: Random) -> None:
-    """Assign the pairs. Pairs with equal keys stay together."""
-    split.parts, waiting, clusters = ["train"] * len(pairs), list(range(len(pairs))), split.groups.get("code_clusters")
-    for part in PARTS[:0:-1]:
-        is_kept = [part not in rules.positives_only or pair.label == 1 for pair in pairs]
-        sizes, target = Counter[Any](), split.targets[part]
-        for position in waiting:
-            sizes[keys[position]] += is_kept[position]
-        if rules.sizes and sizes.total() < target:
-            raise UsageError(f"--sizes: {target:,} pairs for {part}, but only {sizes.total():,} can be used.")
-        in_order, taken = rules.by == "time", set[Hashable]()
-        order = sorted(sizes, reverse=True) if in_order else rng.sample(list(sizes), len(sizes))
-        chosen = _choose_groups(sizes, order, target, in_order=in_order)
-        if clusters:
-            taken = {clusters[position] for position in waiting if keys[position] in chosen and is_kept[position]}
-        for position in waiting:
-            if keys[position] in chosen and is_kept[position]:
-                split.parts[position] = part
-            elif keys[position] in chosen:
-                split.parts[position], split.reasons[position] = None, "not positive"
-            elif clusters and clusters[position] in taken:
-                split.parts[position], split.reasons[position] = None, f"code in {part}"
-        waiting = [position for position in waiting if split.parts[position] == "train"]
+def find_groups(pairs: Sequence[SplitPair], rules: SplitRules, progress: Progress) -> list[Sequence[Hashable]]:
+    """Return the group of each pair: first the groups that are drawn, then the clusters of code or the repositories.
 
-
-def _choose_groups(sizes: Mapping[Any, int], order: Iterable[Any], target: int, *, in_order: bool) -> set[Any]:
-    """Choose groups with about `target` pairs in all. A group that is too large is skipped, or is the last `in_order`.
-
-    Adds the smallest skipped group if this brings the total closer to the target, or if no other group was chosen.
+    Raises as `split_pairs` does.
     """
-    chosen, gap, skipped = set[Any](), target, list[Any]()
+    values = _read_values(pairs, rules) if rules.by in FIELDS else range(len(pairs))
+    if rules.by in ("time", "pair"):
+        return [values]
+    queries = [" ".join(pair.query.lower().split()) for pair in pairs]
+    groups: list[Sequence[Hashable]] = [cluster(queries, len(queries), progress, shingle_text)]
+    if rules.by == "code":
+        groups.append(cluster([pair.code for pair in pairs], len(pairs), progress))
+    return [*groups, values] if rules.by == "repository" else groups
+
+
+def describe_split(pairs: Sequence[SplitPair], outcomes: Sequence[str]) -> dict[str, Any]:
+    """Count the pairs of each part, the dropped pairs by reason, and the texts that are in two or more parts.
+
+    `outcomes` is the result of `split_pairs`. Omits empty parts. `sha256` is the hash of the ids, queries, codes and
+    labels of a part, in order.
+    """
+    parts, queries, codes = dict[str, Any](), Counter[str](), Counter[str]()
+    for part in PARTS:
+        members = [pair for pair, outcome in zip(pairs, outcomes, strict=True) if outcome == part]
+        if not members:
+            continue
+        queries.update(own_queries := {pair.query for pair in members})
+        codes.update(own_codes := {pair.code for pair in members})
+        labels = Counter(pair.label for pair in members)
+        parts[part] = {
+            "pairs": len(members),
+            "queries": len(own_queries),
+            "codes": len(own_codes),
+            "matches": labels[1],
+            "undecided": labels[None],
+            "sha256": sha256(b"".join(dumps(pair[:4]) + b"\n" for pair in members)).hexdigest(),
+        }
+    shared = {"queries": queries, "codes": codes}
+    dropped = Counter(outcome for outcome in outcomes if outcome not in PARTS)
+    return {
+        "pairs": len(pairs),
+        "parts": parts,
+        "dropped": dict(dropped.most_common()),
+        "share_kept": 1 - dropped.total() / len(pairs),
+        "shared_between_parts": {name: sum(n > 1 for n in texts.values()) for name, texts in shared.items()},
+    }
+
+
+def _draw(
+    pairs: Sequence[SplitPair], keys: Sequence[Any], clusters: Sequence[Hashable], rules: SplitRules, rng: Random
+) -> list[str]:
+    """Return the part of each pair, or the reason why it is dropped. Pairs with equal keys are not divided."""
+    outcomes, waiting = ["train"] * len(pairs), list(range(len(pairs)))
+    shares = [share / sum(rules.ratios) for share in rules.ratios]
+    validation, test = rules.sizes or [max(round(len(pairs) * share), int(share > 0)) for share in shares[1:]]
+    for part, target in (("test", test), ("validation", validation)):
+        usable = [n for n in waiting if part not in rules.positives_only or pairs[n].label == 1]
+        if rules.sizes and len(usable) < target:
+            only = f"{plural(len(usable), 'pair')} can be used for {part}"
+            raise UsageError(f"--sizes: only {only}, and {target:,} are wanted. Pass smaller sizes.")
+        chosen = _choose_groups(Counter(keys[n] for n in usable), target, None if rules.by == "time" else rng)
+        drawn = {n for n in usable if keys[n] in chosen}
+        taken = {clusters[n] for n in drawn}
+        for n in waiting:
+            if n in drawn:
+                outcomes[n] = part
+            elif keys[n] in chosen:
+                outcomes[n] = "not positive"
+            elif clusters[n] in taken:
+                outcomes[n] = f"code in {part}"
+        waiting = [n for n in waiting if outcomes[n] == "train"]
+    return outcomes
+
+
+def _choose_groups(sizes: Counter[Any], target: int, rng: Random | None) -> set[Any]:
+    """Choose random groups, or the latest groups without `rng`. They have at most `target` pairs in all.
+
+    If the target is above 0 and no group fits, chooses the smallest or the latest group.
+    """
+    order = rng.sample(list(sizes), len(sizes)) if rng else sorted(sizes, reverse=True)
+    chosen, gap = set[Any](), target
     for key in order:
-        if gap == 0 or (in_order and skipped):
-            break
-        if sizes[key] > gap:
-            skipped.append(key)
-        elif sizes[key] or in_order:
+        if sizes[key] <= gap:
             chosen.add(key)
             gap -= sizes[key]
-    smallest = min(skipped, key=sizes.__getitem__, default=None)
-    if gap and skipped and (gap == target or 2 * gap > sizes[smallest]):
-        chosen.add(smallest)
+        elif rng is None:
+            break
+    if order and target and not chosen:
+        chosen.add(min(order, key=sizes.__getitem__) if rng else order[0])
     return chosen
 
 
-def _find_groups(pairs: Sequence[SplitPair], rules: SplitRules, progress: Progress) -> dict[str, Sequence[Hashable]]:
-    """Return the groups of the pairs. The first groups are drawn."""
-    if rules.by in ("pair", "time"):
-        return {"times": _read_values(pairs, rules)} if rules.by == "time" else {}
-    queries = [" ".join(pair.query.lower().split()) for pair in pairs]
-    groups: dict[str, Sequence[Hashable]] = {"query_groups": _cluster_texts(queries, shingle_text, progress)}
-    if rules.by == "repository":
-        groups["repositories"] = _read_values(pairs, rules)
-    if rules.by == "code":
-        clusters = {(pair.code, pair.cluster) for pair in pairs}
-        if all(name is not None for _, name in clusters) and len(clusters) == len({code for code, _ in clusters}):
-            groups["code_clusters"] = [pair.cluster for pair in pairs]
-        else:
-            groups["code_clusters"] = _cluster_texts([pair.code for pair in pairs], shingle_code, progress)
-    return groups
-
-
-def _cluster_texts(texts: Sequence[str], shingle: Callable[[str], frozenset[str]], progress: Progress) -> Sequence[int]:
-    distinct = list(dict.fromkeys(texts))
-    names = dict(zip(distinct, cluster(distinct, len(distinct), progress, shingle), strict=True))
-    return [names[text] for text in texts]
-
-
 def _read_values(pairs: Sequence[SplitPair], rules: SplitRules) -> Sequence[Any]:
-    """Return the repositories or the times of the pairs, which must be comparable with each other."""
-    values = list[Any]()
+    """Return the repositories or the times of the pairs. Raises an `InputError` that counts the pairs without one."""
+    (adapter, expected), values, bad = _VALUES[rules.by], list[Any](), list[str]()
     for pair in pairs:
-        text = pair.value if isinstance(pair.value, str) and pair.value.strip() else None
-        values.append(_parse_time(pair.value) if rules.by == "time" else text)
         try:
-            min(values[0], values[-1])
-        except TypeError:
-            cause = f"pair {pair.id[:60]!r}: {rules.field!r} is {pair.value!r:.40}; expected {_EXPECTED[rules.by]}"
-            raise InputError(f"{cause}. Correct the pair, or name the field with --field") from None
+            values.append(adapter.validate_python(pair.value))
+        except ValidationError:
+            bad.append(pair.id)
+    if bad:
+        count = f"{len(bad):,} of {plural(len(pairs), 'pair')}"
+        cause = f"the field {rules.field!r} is missing or is not {expected} in {count}; the first is {bad[0][:60]!r}"
+        raise InputError(f"{cause}. Name another field with --field, or remove these pairs")
     return values
-
-
-def _parse_time(value: Any) -> Any:
-    """Return a finite number or a `datetime`, or None, which cannot be compared."""
-    if isinstance(value, str):
-        with suppress(ValueError):
-            return datetime.fromisoformat(value.strip())
-        with suppress(ValueError):
-            value = float(value)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < inf else None

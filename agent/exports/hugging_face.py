@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
@@ -41,30 +41,6 @@ _DESCRIPTIONS = {
 }
 
 
-@dataclass
-class Origins:
-    """Counts pairs by the values of their input fields `source` and `license` (or `licence`)."""
-
-    pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    def count_rows(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Count the rows and yield them unchanged."""
-        for row in rows:
-            self.pairs[_find_value(row, SOURCE), _find_value(row, LICENCE)] += 1
-            yield row
-
-    def choose_licence(self) -> str:
-        """Return the licence for the metadata of the dataset card.
-
-        Returns the licence that all pairs have in common, `unknown` if no pair has a licence, and `other` otherwise.
-        """
-        licences = {licence for _, licence in self.pairs}
-        common = next(iter(licences)).lower() if len(licences) == 1 else ""
-        if common == MISSING:
-            return "unknown"
-        return common if _IDENTIFIER.fullmatch(common) else "other"
-
-
 def write_dataset(export: Export, folder: Path) -> None:
     """Write `data/train.parquet`, or a file for each part of the export, and the dataset card `README.md`.
 
@@ -73,27 +49,45 @@ def write_dataset(export: Export, folder: Path) -> None:
         OSError: a file cannot be written.
         RunFolderError: the reviews of the run are damaged.
     """
-    origins = Origins()
+    origins, digests = Counter[tuple[str, str]](), list[str]()
     (folder / "data").mkdir()
     for name, part in export.iterate_parts("train"):
-        rows = origins.count_rows(part.iterate_rows())
-        write_parquet_rows(folder / "data" / f"{name}.parquet", export.columns, rows)
-    (folder / "README.md").write_text(_render_card(export, origins), encoding="utf-8")
+        path = folder / "data" / f"{name}.parquet"
+        write_parquet_rows(path, export.columns, _count_origins(part.iterate_rows(), origins))
+        with path.open("rb") as file:
+            digests.append(file_digest(file, "sha256").hexdigest())
+    (folder / "README.md").write_text(_render_card(export, origins, digests), encoding="utf-8")
 
 
-def _render_card(export: Export, origins: Origins) -> str:
+def _count_origins(rows: Iterable[Row], origins: Counter[tuple[str, str]]) -> Iterator[Row]:
+    """Count the rows by their input fields `source` and `license` (or `licence`), and yield them unchanged."""
+    for row in rows:
+        origins[_find_value(row, SOURCE), _find_value(row, LICENCE)] += 1
+        yield row
+
+
+def _choose_licence(licences: Iterable[str]) -> str:
+    """Return the licence that all pairs have in common, `unknown` if no pair has one, and `other` otherwise."""
+    common, *others = {licence.lower() for licence in licences}
+    if others or not _IDENTIFIER.fullmatch(common):
+        return "other"
+    return "unknown" if common == MISSING else common
+
+
+def _render_card(export: Export, origins: Counter[tuple[str, str]], digests: Sequence[str]) -> str:
     """Return the dataset card as Markdown with YAML front matter. Call it after writing the rows."""
     name, pairs = escape_surrogates(export.run.path.resolve().name), export.tally.annotations
-    whole = [{"split": "train", "path": "data/*.parquet"}]
-    data_files = [{"split": part, "path": f"data/{part}.parquet"} for part in export.parts]
+    data_files = [{"split": part, "path": f"data/{part}.parquet"} for part in export.parts or ("train",)]
+    # `load_dataset` caches by the name of the folder and the config, so the config must depend on the data
+    config = {"config_name": "default", "description": f"SHA-256 of the data: {', '.join(digests)}"}
     front_matter = {
         "pretty_name": name,
-        "license": origins.choose_licence(),
+        "license": _choose_licence(licence for _, licence in origins),
         **({"annotations_creators": ["machine-generated"]} if isinstance(export.run, RunView) else {}),
         "size_categories": [_choose_size_category(pairs)],
         "task_categories": ["text-retrieval"],
         "tags": ["code-search", "test-driven-annotator"],
-        "configs": [{"config_name": "default", "data_files": data_files or whole}],
+        "configs": [{**config, "data_files": data_files}],
     }
     about = "This dataset contains pairs of a search query and a code snippet."
     sections = {"Labels": _render_labels(export)}
@@ -130,12 +124,12 @@ def _render_labels(export: Export) -> Iterator[str]:
     rows |= {f"test status {name}": count for name, count in export.tally.statuses.items()}
     yield from render_markdown_table(("", "pairs"), [("all", outcomes.total()), *rows.items()])
     if export.left_out:
-        yield f"\nPairs in the run that are excluded from this dataset: {format_left_out(export.left_out)}."
+        yield f"\nPairs that are not in this dataset: {format_left_out(export.left_out)}."
 
 
 def _render_splits(export: Export) -> Iterator[str]:
     yield from render_markdown_table(("split", "pairs"), [(name, len(ids)) for name, ids in export.parts.items()])
-    yield "\nThe file `split.json` contains the rule that separates the splits, the seed and the excluded pairs."
+    yield "\nThe file `split.json` contains the rule that separates the splits, the seed and counts of dropped pairs."
 
 
 def _render_process(manifest: Mapping[str, Any], criterion: str, rounds: int) -> Iterator[str]:
@@ -216,8 +210,8 @@ def _render_estimates(estimates: RunEstimates, error_rate: float) -> Iterator[st
     yield from render_markdown_table(("", "estimate", f"{estimates.level:.0%} confidence interval"), rows)
 
 
-def _render_origins(origins: Origins) -> Iterator[str]:
-    rows = [(source, licence, count) for (source, licence), count in origins.pairs.most_common()]
+def _render_origins(origins: Counter[tuple[str, str]]) -> Iterator[str]:
+    rows = [(source, licence, count) for (source, licence), count in origins.most_common()]
     yield from render_markdown_table(("source", "licence", "pairs"), rows[:_MAX_LISTED])
     if len(rows) > _MAX_LISTED:
         combinations = plural(len(rows) - _MAX_LISTED, "other combination")

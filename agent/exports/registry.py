@@ -14,21 +14,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Format:
-    """An export format. It writes a single file, or a folder that contains the files in `entries`.
+    """An export format. It writes a single file, or a folder that contains `files`.
 
     `writer` names a function in `agent.exports` as `module:function`. If the user passes no path, the file or folder is
-    created in the run folder, with the name that `default` contains. `part_entries` are the files of a folder that
-    contains all parts of a dataset, with `{}` for the name of the part. If it is empty, each part is an export of its
-    own, such as `train.jsonl`.
+    created in the run folder, with the name that `default` contains. A format with a `part` writes all parts of a
+    dataset to one folder. `{}` in `files` is the name of the part, and `part` is its name if there are no parts.
+    Otherwise, each part is an export of its own, such as `train.jsonl`.
     """
 
     writer: str
     default: str
-    entries: frozenset[str] = frozenset()
-    part_entries: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    part: str = ""
+
+    @property
+    def entries(self) -> frozenset[str]:
+        """The files of an export without parts, relative to its folder."""
+        return frozenset(name.format(self.part) for name in self.files)
 
     def write(self, export: Export, draft: Path) -> None:
-        """Write an export to `draft`, which is an empty folder if the format has `entries`, and a file path otherwise.
+        """Write an export to `draft`, which is an empty folder if the format has `files`, and a file path otherwise.
 
         Raises:
             ExtraMissing: a library that the format needs is not installed.
@@ -39,17 +44,17 @@ class Format:
 
     def list_part_entries(self, parts: Iterable[str]) -> frozenset[str]:
         """Return the files that `write_parts` writes, relative to its folder."""
-        names = self.part_entries or [f"{self._part_path}/{entry}" for entry in self.entries] or [self._part_path]
+        names = self.files if self.part else [f"{self._part_path}/{name}" for name in self.files] or [self._part_path]
         return frozenset(name.format(part) for name in names for part in parts)
 
     def write_parts(self, export: Export, folder: Path) -> None:
         """Write an export that has parts to an empty folder. Raises as `write` does."""
-        if self.part_entries:
+        if self.part:
             self.write(export, folder)
             return
         for name, part in export.iterate_parts(""):
             draft = folder / self._part_path.format(name)
-            if self.entries:
+            if self.files:
                 draft.mkdir()
             self.write(part, draft)
 
@@ -58,28 +63,14 @@ class Format:
         return "{}" + Path(self.default).suffix
 
 
+_COSQA_PLUS = tuple(f"test_agent_{name}.json" for name in ("query", "codebase", "pairs", "pairs_true"))
+_BEIR = ("corpus.jsonl", "queries.jsonl", "qrels/{}.tsv", "qrels/{}.trec")
 FORMATS = {
     "jsonl": Format("tables:write_jsonl", "export.jsonl"),
     "csv": Format("tables:write_csv", "export.csv"),
     "parquet": Format("tables:write_parquet", "export.parquet"),
-    "hf": Format(
-        "hugging_face:write_dataset",
-        "export-hf",
-        frozenset({"README.md", "data/train.parquet"}),
-        ("README.md", "data/{}.parquet"),
-    ),
-    "beir": Format(
-        "benchmarks:write_beir",
-        "export-beir",
-        frozenset({"corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "qrels/test.trec"}),
-        ("corpus.jsonl", "queries.jsonl", "qrels/{}.tsv", "qrels/{}.trec"),
-    ),
-    "cosqa-plus": Format(
-        "benchmarks:write_cosqa_plus",
-        "export-cosqa-plus",
-        frozenset(
-            {"test_agent_query.json", "test_agent_codebase.json", "test_agent_pairs.json", "test_agent_pairs_true.json"}
-        ),
-    ),
+    "hf": Format("hugging_face:write_dataset", "export-hf", ("README.md", "data/{}.parquet"), "train"),
+    "beir": Format("benchmarks:write_beir", "export-beir", _BEIR, "test"),
+    "cosqa-plus": Format("benchmarks:write_cosqa_plus", "export-cosqa-plus", _COSQA_PLUS),
 }
 NAMES = tuple(FORMATS)

@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
-from copy import copy
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -28,13 +27,7 @@ Row = dict[str, Any]
 ColumnKind = Literal["text", "integer", "number", "flag", "json"]
 """Type of the cells in a column: text, 64-bit integers, 64-bit floats, booleans, or JSON as text."""
 
-PAIR_COLUMNS: Mapping[str, ColumnKind] = {
-    "id": "text",
-    "query": "text",
-    "code": "text",
-    "language": "text",
-    "context": "text",
-}
+PAIR_COLUMNS: Mapping[str, ColumnKind] = dict.fromkeys(("id", "query", "code", "language", "context"), "text")
 RESULT_COLUMNS: Mapping[str, ColumnKind] = {
     "label": "integer",
     "reason": "text",
@@ -95,16 +88,12 @@ class PairsFile:
             yield pair, Annotation(id=pair.id, input_sha256=pair.input_sha256(), label=label)  # type: ignore[arg-type]
 
 
-@contextmanager
-def open_labelled(path: Path) -> Iterator[RunView | PairsFile]:
+def open_labelled(path: Path) -> AbstractContextManager[RunView | PairsFile]:
     """Open a run folder, or otherwise a file of pairs, for exports. Raises as `load_run` does."""
-    if (path / files.ANNOTATIONS).is_file():
-        with load_run(path) as run:
-            yield run
-    else:
-        yield PairsFile(path)
+    return load_run(path) if (path / files.ANNOTATIONS).is_file() else nullcontext(PairsFile(path))
 
 
+@dataclass
 class Export:
     """The rows of an export. They contain the pairs of a run or a file that pass a filter, in input order.
 
@@ -116,26 +105,20 @@ class Export:
 
     Args:
         run: The run, or a file of pairs, whose rows have no results other than the label.
-        pair_filter: Selects the pairs to export.
         progress: Called with the number of annotated pairs read so far.
         parts: The ids of the pairs in each part of the dataset, by the name of the part. Empty if there are no parts.
     """
 
-    def __init__(
-        self,
-        run: RunView | PairsFile,
-        pair_filter: ExportFilter = EVERYTHING,
-        progress: Callable[[int], None] = lambda _: None,
-        parts: Mapping[str, Collection[str]] | None = None,
-    ):
-        self.run = run
-        self.parts = parts or {}
-        self.pair_filter = pair_filter
-        self.left_out: Counter[str] = Counter()
-        self.notes: list[str] = []
-        self.tally = Tally()
-        self._progress = progress
-        self._results = {"label": RESULT_COLUMNS["label"]} if isinstance(run, PairsFile) else RESULT_COLUMNS
+    run: RunView | PairsFile
+    pair_filter: ExportFilter = EVERYTHING
+    progress: Callable[[int], None] = lambda _: None
+    parts: Mapping[str, Collection[str]] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
+
+    def __post_init__(self) -> None:
+        self._results = {"label": RESULT_COLUMNS["label"]} if isinstance(self.run, PairsFile) else RESULT_COLUMNS
 
     def iterate_parts(self, default: str) -> Iterator[tuple[str, Export]]:
         """Iterate over the parts with their names. Without parts, yield the whole export with the name `default`.
@@ -145,9 +128,7 @@ class Export:
         if not self.parts:
             yield default, self
         for name, ids in self.parts.items():
-            part = copy(self)
-            part.pair_filter, part.parts = replace(self.pair_filter, ids=ids), {}
-            yield name, part
+            yield name, replace(self, pair_filter=replace(self.pair_filter, ids=ids), parts={})
 
     @cached_property
     def columns(self) -> dict[str, ColumnKind]:
@@ -189,7 +170,7 @@ class Export:
                 self.tally.add(Observation(merged))
                 results = _build_result_fields(merged)
                 yield {**self._build_pair_fields(pair), **{name: results[name] for name in self._results}}
-            self._progress(number)
+            self.progress(number)
         if self.pair_filter.ids is None and (pending := sum(1 for _ in self.run.pairs()) - number):
             self.left_out["not annotated yet"] = pending
         if not self.tally.annotations:
@@ -199,10 +180,8 @@ class Export:
     def _iterate_annotated(self) -> Iterator[tuple[Pair, Annotation]]:
         ids = self.pair_filter.ids
         if isinstance(self.run, PairsFile):
-            yield from (pair for pair in self.run.iterate_annotated() if ids is None or pair[0].id in ids)
-            return
-        for pair, rounds in iterate_annotated_pairs(self.run, ids=ids):
-            yield pair, merge_rounds(rounds).annotation
+            return (pair for pair in self.run.iterate_annotated() if ids is None or pair[0].id in ids)
+        return ((pair, merge_rounds(rounds).annotation) for pair, rounds in iterate_annotated_pairs(self.run, ids=ids))
 
     def _build_pair_fields(self, pair: Pair) -> Row:
         """Return the input fields of a pair. Reserved names of fields in `meta` are prefixed with `input_`."""

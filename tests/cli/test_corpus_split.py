@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,18 +85,21 @@ def test_parts_and_removed_pairs_are_the_input(corpus: Commands, form: str, name
     labels = {row["id"]: row["label"] for row in ROWS}
     for part, rows in parts.items():
         counts = document["parts"][part]
-        assert (counts["pairs"], counts["matches"]) == (len(rows), sum(row["label"] == 1 for row in rows))
+        counted = Counter(row["label"] for row in rows)
+        assert (counts["pairs"], counts["matches"], counts["undecided"]) == (len(rows), counted[1], counted[None])
         assert (counts["queries"], counts["codes"]) == tuple(
             len({r[field] for r in rows}) for field in ("query", "code")
         )
         assert all(row["label"] == labels[row["id"]] and row["reason"] == "x" for row in rows)
         assert not {"decided_by", "confidence", "input_label", "input_reason"} & set(rows[0])
-    assert sum(document["dropped"].values()) == len(removed)
+    dropped = document.get("dropped", {})
+    assert sum(dropped.values()) == len(removed)
     assert document["share_kept"] == pytest.approx(1 - len(removed) / 30)
-    assert {row["removed_by"] for row in removed} == document["dropped"].keys()
+    assert {row["removed_by"] for row in removed} == dropped.keys()
     stored = json.loads((corpus.folder / "new/out/split.json").read_bytes())
     assert stored == {key: value for key, value in document.items() if key != "out"}
     assert (stored["rules"]["seed"], stored["rules"]["by"]) == (4, by)
+    assert not [value for value in (*stored.values(), *stored["rules"].values()) if value in (None, "", [], {})]
 
 
 @pytest.mark.slow
@@ -119,7 +123,9 @@ def test_the_card_of_a_file_does_not_describe_an_annotation(corpus: Commands) ->
 
 
 def test_a_run_is_split_with_its_majority_labels(corpus: Commands) -> None:
-    document = corpus("corpus", "split", "run", "-o", "out", "--to", "jsonl", "--json").json
+    result = corpus("corpus", "split", "run", "-o", "out", "--to", "jsonl", "--json")
+    assert " 2 " in result.err
+    document = result.json
     rows = [row for _, part in read_parts(corpus.folder / "out", "{}.jsonl") for row in part]
     assert (document["pairs"], document["not_annotated"], len(rows)) == (28, 2, 28)
     assert {row["id"]: row["label"] for row in rows} == {row["id"]: row["label"] for row in ROWS[:-2]}
@@ -157,12 +163,14 @@ def test_links_out_of_the_folder_are_not_followed(corpus: Commands) -> None:
     assert corpus("retrieval", "run", "out", "--searcher", "bm25").code == WRONG_USAGE
 
 
-def test_splitting_by_pair_warns_of_shared_queries(corpus: Commands) -> None:
-    result = corpus("corpus", "split", "pairs.jsonl", "-o", "out", "--by", "pair")
+@pytest.mark.parametrize("by", ["pair", "time"])
+def test_rules_that_share_queries_warn_of_them(corpus: Commands, by: str) -> None:
+    result = corpus("corpus", "split", "pairs.jsonl", "-o", "out", "--by", by, "--ratios", "4:1:1")
     assert "warning" in result.out
     shared = json.loads((corpus.folder / "out/split.json").read_bytes())["shared_between_parts"]
     assert shared.keys() == {"queries", "codes"}
     assert all(shared.values())
+    assert "warning" not in corpus("corpus", "split", "pairs.jsonl", "-o", "by-query").out
 
 
 def test_an_earlier_split_is_replaced_with_force(corpus: Commands) -> None:
@@ -185,6 +193,14 @@ def test_wrong_usage_leaves_no_folder(corpus: Commands, options: tuple[str, ...]
     assert (result.code, "Traceback" in result.err) == (WRONG_USAGE, False), result.err
     assert not (corpus.folder / "out").exists()
     assert (corpus.folder / "pairs.jsonl").exists()
+
+
+def test_pairs_without_labels_are_wrong_usage(corpus: Commands) -> None:
+    corpus.write("new.jsonl", [{**row, "label": None} for row in ROWS])
+    (corpus.folder / "empty").mkdir()
+    for path in ("new.jsonl", "empty"):
+        result = corpus("corpus", "split", path, "-o", "out")
+        assert (result.code, "agent annotate" in result.err) == (WRONG_USAGE, True)
 
 
 def test_a_part_without_pairs_is_wrong_usage(corpus: Commands) -> None:

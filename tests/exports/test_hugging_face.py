@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-from agent.exports.hugging_face import Origins, _choose_size_category
+from agent.exports.hugging_face import _choose_licence, _choose_size_category, _count_origins
 from agent.exports.rows import ExportFilter
 from agent.llm.base import Reply
 from agent.store import RunFolder, load_run
@@ -56,6 +58,9 @@ def read_card(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
 def test_load_dataset_reads_the_rows(tmp_path: Path) -> None:
     input_pairs = make_pairs(5, source=HOSTILE, votes=[1, {"a": None}])
     run = make_run(tmp_path / "run", input_pairs, {"reason": HOSTILE, "confidence": 0.5})
+    export_run(make_run(tmp_path / "other", make_pairs(5)), "hf", tmp_path / "hf")
+    load_dataset(tmp_path / "hf", tmp_path / "cache")  # must not be read from the cache below
+    shutil.rmtree(tmp_path / "hf")
     export_run(run, "hf", tmp_path / "hf")
     export_run(run, "jsonl", tmp_path / "jsonl")
     rows = [{**row, "votes": '[1,{"a":null}]'} for row in read_lines(tmp_path / "jsonl")]
@@ -70,9 +75,7 @@ def test_the_card_counts_labels_and_excluded_pairs(tmp_path: Path) -> None:
     export_run(run, "hf", tmp_path / "hf", ExportFilter(errors=False))
     metadata, sections = read_card(tmp_path / "hf")
     assert metadata["size_categories"] == ["n<1K"]
-    assert metadata["configs"] == [
-        {"config_name": "default", "data_files": [{"split": "train", "path": "data/*.parquet"}]}
-    ]
+    assert metadata["configs"][0]["data_files"] == [{"split": "train", "path": "data/train.parquet"}]
     for line in ("all | 8", "1, match | 6", "0, no match | 1", "null, undecided | 1", "null, failed | 0"):
         assert f"| {line} |" in sections["Labels"]
     assert "| decided by screen | 7 |" in sections["Labels"]
@@ -171,10 +174,10 @@ class TestOrigins:
         ],
     )
     def test_a_common_licence_is_in_the_metadata(self, licences: list[Any], expected: str) -> None:
-        origins = Origins()
-        for number, licence in enumerate(licences):
-            list(origins.count_rows([{"license" if number else "licence": licence}]))
-        assert origins.choose_licence() == expected
+        origins = Counter[tuple[str, str]]()
+        rows = [{"license" if number else "licence": licence} for number, licence in enumerate(licences)]
+        assert list(_count_origins(rows, origins)) == rows
+        assert _choose_licence(licence for _, licence in origins) == expected
 
     def test_sources_and_licences_are_counted(self, tmp_path: Path) -> None:
         metas: list[dict[str, Any]] = [{"source": f"s{number}", "license": "MIT"} for number in range(21)]

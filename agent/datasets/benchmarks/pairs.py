@@ -25,6 +25,7 @@ from agent.wording import plural
 
 # Codes with their grades. The grade of an unjudged code is None.
 GradedCodes = Iterable[tuple[str, int | None]]
+_LABELS = {"1": 1, "0": 0, "1.0": 1, "0.0": 0, "yes": 1, "no": 0, "true": 1, "false": 0, "": None}
 _PART_FILES = ("data/{}.parquet", "{}.jsonl", "{}.csv", "{}.parquet")
 
 
@@ -99,33 +100,27 @@ def read_labelled(builder: BenchmarkBuilder) -> None:
     Raises:
         InputError: the file is malformed, or a label is neither 0 nor 1.
     """
-    unlabelled = 0
+    _read_pairs(builder, ("query",), lambda row: [(row.get_text("code"), read_label(row))])
 
-    def read_label(row: BenchmarkRow) -> GradedCodes:
-        nonlocal unlabelled
-        value = row.fields.get("label")
-        if value is None or (isinstance(value, str) and not value.strip()):
-            unlabelled += 1
-            return [(row.get_text("code"), None)]
-        label = row.get_grade("label")
-        if label not in (0, 1):
-            raise row.build_error(f"'label' is {label}; expected 1 or 0")
-        return [(row.get_text("code"), label)]
 
-    _read_pairs(builder, ("query",), read_label)
-    if unlabelled:
-        builder.notes.append(f"not judged: {plural(unlabelled, 'pair')} without a label")
+def read_label(row: BenchmarkRow) -> int | None:
+    """Return the label of a row: 0, 1, or None if it is missing, null or blank. Raises an `InputError` otherwise."""
+    value = row.fields.get("label")
+    name = "" if value is None else str(value).strip().lower()
+    if name not in _LABELS:
+        raise row.build_error(f"'label' is {value!r:.40}; expected 0, 1 or null")
+    return _LABELS[name]
 
 
 def _read_pairs(
     builder: BenchmarkBuilder, query: tuple[str, ...], read_codes: Callable[[BenchmarkRow], GradedCodes]
 ) -> None:
-    """Read the query and the codes in each row, and merge identical queries.
+    """Read the query and the codes in each row, and merge identical queries. A note counts pairs without a grade.
 
     The id of a query is the number of the first row that contains it. The id of a code is the number of its row. If a
     row contains several codes, the ids of all codes after the first also contain an index.
     """
-    ids = dict[str, str]()
+    ids, ungraded = dict[str, str](), 0
     for number, row in enumerate(read_rows(builder.path), start=1):
         text = row.get_text(*query)
         if text not in ids:
@@ -134,8 +129,12 @@ def _read_pairs(
         for index, (code, grade) in enumerate(read_codes(row)):
             identifier = f"{number}.{index}" if index else str(number)
             builder.add_code(identifier, code, row)
-            if grade is not None:
+            if grade is None:
+                ungraded += 1
+            else:
                 builder.add_grade(ids[text], identifier, grade, row)
+    if ungraded:
+        builder.notes.append(f"not judged: {plural(ungraded, 'pair')} without a label")
 
 
 def _read_snippets(row: BenchmarkRow) -> Iterator[tuple[str, int]]:
