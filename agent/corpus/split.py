@@ -195,6 +195,6 @@ def _read_values(pairs: Sequence[SplitPair], rules: SplitRules) -> Sequence[Any]
             bad.append(pair.id)
     if bad:
         count = f"{len(bad):,} of {plural(len(pairs), 'pair')}"
-        cause = f"the field {rules.field!r} is missing or is not {expected} in {count}; the first is {bad[0][:60]!r}"
+        cause = f"the field {rules.field!r} is missing or not {expected} in {count}; the first is {bad[0][:60]!r}"
         raise InputError(f"{cause}. Name another field with --field, or remove these pairs")
     return values
