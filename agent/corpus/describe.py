@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from agent.corpus.labelled import LabelledPair, read_labelled
 from agent.corpus.near_duplicates import TOKEN
@@ -19,7 +20,7 @@ from agent.store import files
 from agent.store.run_view import load_run
 
 MISSING = "missing"
-_SOURCE, _LICENCE = ("repository", "source"), ("licence", "license")
+SOURCE, LICENCE = ("repository", "source"), ("licence", "license")
 _STATUSES = ("1", "0", "undecided", "error", "none")
 _MAX_NAME_LENGTH = 200
 _RANK = re.compile(r"([1-9][0-9]{0,2})(?:\.0)?")
@@ -158,9 +159,8 @@ class DescriptionBuilder:
             self._labels[texts] = max(label, self._labels.get(texts, 0))
             if rank := _RANK.fullmatch(str(pair.meta.get("rank"))):
                 self._ranks[part][int(rank[1]), label] += 1
-        for fields, names in ((_SOURCE, self._sources), (_LICENCE, self._licences)):
-            values = (pair.meta[name] for name in fields if pair.meta.get(name) not in (None, ""))
-            names[str(next(values, MISSING))[:_MAX_NAME_LENGTH]] += 1
+        self._sources[get_name(pair.meta, SOURCE)] += 1
+        self._licences[get_name(pair.meta, LICENCE)] += 1
         if observation is not None:
             self._tally.add(observation)
         self.pairs += 1
@@ -236,3 +236,9 @@ class _Texts:
     def summarise(self) -> TextStatistics:
         count = len(set().union(*self.by_part.values()))
         return TextStatistics(count, self._characters / count, self._tokens / count, len(self._vocabulary))
+
+
+def get_name(meta: Mapping[str, Any], fields: Iterable[str]) -> str:
+    """Return the first value of `SOURCE` or `LICENCE` in a pair's `meta`, truncated, or `MISSING`."""
+    values = (meta[name] for name in fields if meta.get(name) not in (None, ""))
+    return str(next(values, MISSING))[:_MAX_NAME_LENGTH]

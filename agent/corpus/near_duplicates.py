@@ -26,6 +26,11 @@ def shingle_text(text: str) -> frozenset[str]:
     return frozenset(text[start : start + 3] for start in range(max(1, len(text) - 2)))
 
 
+def shingle_query(query: str) -> frozenset[str]:
+    """Return the character trigrams of a query in lower case with single spaces."""
+    return shingle_text(" ".join(query.lower().split()))
+
+
 def shingle_code(code: str) -> frozenset[str]:
     """Return the runs of 5 tokens of code in any language, joined by spaces. Shorter code is one shingle."""
     tokens = TOKEN.findall(code)

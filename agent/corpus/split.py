@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, StringConstraints, TypeAdapter, ValidationError
 
-from agent.corpus.near_duplicates import cluster, shingle_text
+from agent.corpus.near_duplicates import cluster, shingle_query
 from agent.datasets.encoding import dumps
 from agent.errors import InputError, UsageError
 from agent.retrieval.searchers.base import Progress
@@ -101,8 +101,8 @@ def find_groups(pairs: Sequence[SplitPair], rules: SplitRules, progress: Progres
     values = _read_values(pairs, rules) if rules.by in FIELDS else range(len(pairs))
     if rules.by in ("time", "pair"):
         return [values]
-    queries = [" ".join(pair.query.lower().split()) for pair in pairs]
-    groups: list[Sequence[Hashable]] = [cluster(queries, len(queries), progress, shingle_text)]
+    queries = [pair.query for pair in pairs]
+    groups: list[Sequence[Hashable]] = [cluster(queries, len(queries), progress, shingle_query)]
     if rules.by == "code":
         groups.append(cluster([pair.code for pair in pairs], len(pairs), progress))
     return [*groups, values] if rules.by == "repository" else groups

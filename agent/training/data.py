@@ -2,11 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+import ast
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from sys import intern
+from typing import Literal, NamedTuple
 
+from agent.corpus.describe import LICENCE, SOURCE, get_name
+from agent.corpus.labelled import LabelledPair, read_labelled
+from agent.corpus.near_duplicates import cluster, shingle_query
+from agent.datasets.arrow import is_dataset
 from agent.datasets.benchmark import Benchmark
+from agent.datasets.benchmarks.building import read_rows
+from agent.datasets.benchmarks.pairs import find_part_files, is_split
+from agent.datasets.encoding import dumps
+from agent.datasets.fields import KNOWN
+from agent.datasets.formats import strip_suffixes
+from agent.errors import UsageError
+from agent.languages.python.source import Function, normalise, parse
+from agent.retrieval.benchmark import includes_codes, open_benchmark
+from agent.retrieval.code_views import extract_view
+from agent.retrieval.searchers.base import Progress
+from agent.store import files
+from agent.types import Pair, normalise_language
+from agent.wording import plural
+
+# The end of a first sentence, a paragraph, or the text before a field (`:param x:`), a doctest or a heading (`Args:`).
+_END = re.compile(
+    r"(?<=[.!?])\s+(?=[^a-z\s])|\n[ \t]*\n|(?:^|\n)[ \t]*(?:[:@]\w|>>>|\w+:[ \t]*(?:\n|$)|\w+[ \t]*\n[ \t]*[-=~]{3})"
+)
+_Opener = Callable[[Path], Benchmark]
+_LABELS = {1: 0, 2: 1}  # by votes: the bit 1 is set by a label 0, and the bit 2 by a label 1
 
 
 class TrainingPair(NamedTuple):
@@ -21,9 +51,11 @@ class TrainingPair(NamedTuple):
 class TrainingData:
     """Pairs to train on, without undecided pairs.
 
-    `queries` and `codes` are distinct texts. `languages` has the language of each code. Queries with equal
-    `query_groups` are near duplicates, and so are codes with equal `code_clusters`. `validation` selects the best
-    epoch. The queries of `validation` and `tests` are held out.
+    `queries` and `codes` are distinct texts of these pairs. `languages` has the language of each code. Queries with
+    equal `query_groups` are near duplicates, and so are codes with equal `code_clusters`. `validation` selects the best
+    epoch. The queries of `validation` and `tests` are held out. `labels` counts the distinct pairs that were read (`1`,
+    `0`, `undecided`). `sources` and `licences` count `pairs` by their name or `missing`. `sha256` is
+    the hash of the pairs with their labels and languages, in order.
     """
 
     name: str
@@ -36,7 +68,138 @@ class TrainingData:
     validation: Benchmark | None = None
     tests: Sequence[Benchmark] = ()
     labels: Mapping[str, int] = field(default_factory=dict)
-    """Counts of the pairs that were read, by `1`, `0` and `undecided`."""
     sources: Mapping[str, int] = field(default_factory=dict)
     licences: Mapping[str, int] = field(default_factory=dict)
     sha256: str = ""
+    notes: Sequence[str] = ()
+
+
+def read_training_data(
+    path: Path,
+    *,
+    pairs: Literal["labels", "docstrings"] = "labels",
+    codes: Sequence[str] = (),
+    language: str | None = None,
+    validation: Path | None = None,
+    tests: Sequence[Path] = (),
+    progress: Progress,
+) -> TrainingData:
+    """Read the pairs to train on, and open the held-out benchmarks.
+
+    `path` is a run, a table of pairs, a folder of `agent corpus split` or a benchmark. A split folder trains on
+    `train`, validates on `validation` unless another benchmark is passed, and holds out `test`. All others train on all
+    pairs. Grades of 1 or more become label 1. Equal pairs are merged. If their labels differ, the pair is undecided.
+    With `docstrings`, the pairs are made from Python code, and `path` may also be a file of codes.
+
+    Args:
+        codes: files (or glob patterns) with the codes of the benchmarks that store them separately.
+        language: language of the pairs to train on, and of the held-out benchmarks.
+
+    Raises:
+        UsageError: there is no pair with label 1, a split folder has no training part, or no benchmark needs `codes`.
+        InputError, RunFolderError, ExtraMissing: see `open_benchmark` and `read_labelled`.
+    """
+    language, unused_codes, notes = language and normalise_language(language), list(codes), list[str]()
+
+    def open_path(path: Path, split: str | None = None) -> Benchmark:
+        if needs_codes := not includes_codes(path):
+            unused_codes.clear()
+        return open_benchmark(path, codes if needs_codes else (), language=language, split=split)
+
+    parts = find_part_files(path) if is_split(path) else {"train": path}
+    if "train" not in parts:
+        raise UsageError(f"{path}: has no table of pairs for train. Pass a file or a run instead.")
+    held_out = {part: open_path(path, part) for part in parts if part != "train"}
+    if validation is not None:
+        held_out["validation"] = open_path(validation, "validation" if is_split(validation) else None)
+    benchmarks = [*(held_out[part] for part in held_out if part == "test"), *map(open_path, tests)]
+    items = _iterate_pairs(parts["train"], pairs, open_path, notes)
+    if pairs == "docstrings":
+        items = _make_docstring_pairs(items, notes)
+    data = _build(path, (item for item in items if language in (None, item.pair.language)), notes, progress)
+    if unused_codes:
+        raise UsageError("--codes: no benchmark stores its codes separately. Remove --codes.")
+    return replace(data, validation=held_out.get("validation"), tests=benchmarks)
+
+
+def _iterate_pairs(path: Path, kind: str, opener: _Opener, notes: list[str]) -> Iterator[LabelledPair]:
+    """Iterate over labelled pairs. For docstrings, iterate over all codes, whose query may be empty."""
+    first = None if path.is_dir() and not is_dataset(path) else next(read_rows(path), None)
+    names = frozenset(first.fields if first else ())
+    if (path / files.ANNOTATIONS).is_file() or ("code" in names and not names.isdisjoint(KNOWN["query"])):
+        yield from read_labelled(path)
+    elif kind == "docstrings" and "code" in names:
+        for row in read_rows(path):
+            fields = {"language": str(row.fields.get("language") or "python"), "meta": row.fields}
+            yield LabelledPair(Pair.model_validate({"id": "", "query": "", "code": row.get_text("code"), **fields}), 1)
+    else:
+        benchmark = opener(path)
+        notes += benchmark.notes
+        unlabelled = {"": dict.fromkeys(benchmark.codes, 1)}
+        for query, grades in (benchmark.grades if kind == "labels" else unlabelled).items():
+            for code, grade in grades.items():
+                text, own = benchmark.queries.get(query, ""), benchmark.codes[code]
+                yield LabelledPair(Pair(id="", query=text, code=own, language=benchmark.language), int(grade > 0))
+
+
+def _make_docstring_pairs(items: Iterable[LabelledPair], notes: list[str]) -> Iterator[LabelledPair]:
+    count, skipped = 0, Counter[str]()
+    for pair in (item.pair for item in items):
+        count += 1
+        view = extract_view(pair.code, "no-docstring") if pair.language == "python" else None
+        if view is None:
+            skipped["not Python" if pair.language != "python" else "cannot be parsed as Python 3"] += 1
+        elif query := find_first_sentence(pair.code):
+            yield LabelledPair(pair.model_copy(update={"query": query, "code": view}), 1)
+        else:
+            skipped["not a function with a docstring"] += 1
+    if skipped:
+        reasons = ", ".join(f"{reason}: {number:,}" for reason, number in skipped.items())
+        notes.append(f"{skipped.total():,} of {plural(count, 'code')} skipped ({reasons})")
+
+
+def find_first_sentence(code: str) -> str:
+    """Return the first sentence of the docstring of the only function in parsable code, or an empty text."""
+    functions = [node for node in parse(normalise(code)).body if isinstance(node, Function)]
+    docstring = ast.get_docstring(functions[0]) if len(functions) == 1 else None
+    sentence = " ".join(_END.split(docstring or "", 1)[0].split())
+    return sentence if re.search(r"[^\W\d_]", sentence) else ""
+
+
+def _build(path: Path, items: Iterable[LabelledPair], notes: Sequence[str], progress: Progress) -> TrainingData:
+    """Merge equal pairs, number the texts, and find near duplicates."""
+    votes, origins = Counter[tuple[str, str]](), dict[tuple[str, str], tuple[str, str, str]]()
+    for number, item in enumerate(items, start=1):
+        key, meta = (intern(item.pair.query), intern(item.pair.code)), item.pair.meta
+        votes[key] |= 0 if item.label is None else 1 << item.label
+        origins.setdefault(key, (item.pair.language, get_name(meta, SOURCE), get_name(meta, LICENCE)))
+        if number % 1000 == 0:
+            progress("reading pairs", number, None)
+    labels = {key: _LABELS[vote] for key, vote in votes.items() if vote in _LABELS}
+    counts = Counter(labels.values())
+    by_label = {"1": counts[1], "0": counts[0], "undecided": len(votes) - len(labels)}
+    if not counts[1]:
+        reasons = "; ".join([*(f"{name}: {count:,}" for name, count in by_label.items()), *notes])
+        raise UsageError(f"{path}: has no pair with label 1, so there is nothing to learn ({reasons}).")
+    queries, codes, digest = dict[str, int](), dict[str, int](), sha256()
+    pairs, languages = list[TrainingPair](), list[str]()
+    for (query, code), label in labels.items():
+        language = origins[query, code][0]
+        languages += [] if code in codes else [language]
+        numbers = queries.setdefault(query, len(queries)), codes.setdefault(code, len(codes))
+        pairs.append(TrainingPair(*numbers, label))
+        digest.update(dumps([query, code, label, language]) + b"\n")
+    return TrainingData(
+        name=strip_suffixes(path),
+        queries=list(queries),
+        codes=list(codes),
+        pairs=pairs,
+        languages=languages,
+        query_groups=cluster(queries, len(queries), progress, shingle_query),
+        code_clusters=cluster(codes, len(codes), progress),
+        labels=by_label,
+        sources=dict(Counter(origins[pair][1] for pair in labels).most_common()),
+        licences=dict(Counter(origins[pair][2] for pair in labels).most_common()),
+        sha256=digest.hexdigest(),
+        notes=notes,
+    )

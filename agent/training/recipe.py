@@ -21,9 +21,9 @@ class Hyperparameters(Frozen):
     `max_tokens` truncates texts (None: the limit of the base model). `hard_negatives` is the number of codes with
     label 0 for each relevant code (None: in-batch negatives only). `temperature` divides cosine similarities.
     `mini_batch` is the number of texts that are embedded at once (None: the whole batch). `patience` is the number of
-    epochs without improvement after which training stops (None: never). With `alpha`, each batch has one language, drawn
-    with probability proportional to n^alpha for n rows (None: batches mix languages). Settings that a recipe does not
-    use are ignored.
+    epochs without improvement after which training stops (None: never). With `alpha`, each batch has one language,
+    drawn with probability proportional to n^alpha for n rows (None: batches mix languages). Settings that a recipe does
+    not use are ignored.
     """
 
     epochs: int = 3
