@@ -73,7 +73,7 @@ def translate_os_errors(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise InputError("no such file", path=path) from None
     except IsADirectoryError:
-        raise InputError("is a folder. Pass the files in it, for example '*.jsonl'", path=path) from None
+        raise InputError("is a folder, but not a dataset. Pass files, such as '*.jsonl'", path=path) from None
     except PermissionError:
         raise InputError("cannot be read: permission denied", path=path) from None
     except gzip.BadGzipFile as error:
