@@ -212,7 +212,7 @@ def read_configuration(model: str) -> tuple[dict[str, Any], list[Any] | None, di
     config, modules, texts = (path and json.loads(Path(path).read_bytes()) for path in paths)
     if config is None and modules is None:
         raise UsageError(f"not a model: {' and '.join(_FILES[:2])} are missing")
-    version = _hash_folder(folder) if folder.is_dir() else _extract_commit(next(filter(None, paths), ""))
+    version = hash_folder(folder) if folder.is_dir() else _extract_commit(next(filter(None, paths), ""))
     return config or {}, modules, texts or {}, version
 
 
@@ -238,7 +238,7 @@ def has_custom_code(config: Mapping[str, Any], modules: Sequence[Any] | None, re
     return is_custom or (recipe is not None and recipe.custom_code)
 
 
-def _hash_folder(folder: Path) -> str:
+def hash_folder(folder: Path) -> str:
     """Hash all files that determine a local model's vectors. Copies of a model have the same hash."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):

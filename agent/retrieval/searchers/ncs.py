@@ -42,6 +42,32 @@ _MODELS: Mapping[str, Mapping[str, int]] = {
 }
 
 
+def train_word_vectors(
+    name: str, codes: Sequence[str], progress: Progress, *, model: str = "fasttext", **training: int
+) -> Any:
+    """Train word vectors on the words of codes, and return them as gensim's `KeyedVectors`.
+
+    `model` and `training` are the settings of `Ncs`. `name` is the name of the searcher in error messages.
+
+    Raises:
+        UsageError: no word occurs at least `min_count` times.
+    """
+
+    class Epochs(CallbackAny2Vec):  # type: ignore[misc]
+        done = 0
+
+        def on_epoch_end(self, model: Any) -> None:
+            self.done += 1
+            progress("training word vectors", self.done, model.epochs)
+
+    train = {"fasttext": FastText, "word2vec": Word2Vec}[model]
+    sentences = [tokenise(code) for code in report_progress(codes, "reading words", progress)]
+    try:
+        return train(sentences, workers=1, callbacks=[Epochs()], **{**_MODELS[model], **training}).wv
+    except RuntimeError as error:  # no word occurs at least min_count times
+        raise build_no_words_error(name, codes) from error
+
+
 class Ncs:
     """Ranks codes with NCS (Neural Code Search).
 
@@ -56,26 +82,11 @@ class Ncs:
 
     def index(self, codes: Sequence[str], progress: Progress) -> None:
         """See `Searcher`."""
-        self.words = self._train(codes, progress)
+        training = {name: value for name, value in self.settings.items() if name != "reranked"}
+        self.words = train_word_vectors(self.name, codes, progress, **training)
         self.tfidf = make_tfidf_vectorizer(self.words.key_to_index).set_params(dtype=import_numpy().float32)
         self.weights = self.tfidf.fit_transform(report_progress(codes, "weighting words", progress))
         self.codes = normalise_rows(self.weights @ self.words.vectors)
-
-    def _train(self, codes: Sequence[str], progress: Progress) -> Any:
-        class Epochs(CallbackAny2Vec):  # type: ignore[misc]
-            done = 0
-
-            def on_epoch_end(self, model: Any) -> None:
-                self.done += 1
-                progress("training word vectors", self.done, model.epochs)
-
-        training = {name: value for name, value in self.settings.items() if name not in ("model", "reranked")}
-        train = {"fasttext": FastText, "word2vec": Word2Vec}[self.settings["model"]]
-        sentences = [tokenise(code) for code in report_progress(codes, "reading words", progress)]
-        try:
-            return train(sentences, workers=1, callbacks=[Epochs()], **training).wv
-        except RuntimeError as error:  # no word occurs at least min_count times
-            raise build_no_words_error(self.name, codes) from error
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """See `Searcher`."""
