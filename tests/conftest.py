@@ -224,3 +224,12 @@ async def loop_errors() -> list[str]:
     messages: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: messages.append(str(context)))
     return messages
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Replace the cache of the Hugging Face Hub, and prevent downloads. Return a folder for new models."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    return tmp_path / "new"

@@ -18,7 +18,7 @@ import pytest
 from agent.graph import load_variant, render_mermaid
 from tests.datasets.benchmarks.published import write_all
 from tests.llm.server import Answer, ChatServer, Request, says
-from tests.retrieval.searchers.tiny_models import save_roberta
+from tests.retrieval.searchers.tiny_models import save_roberta, save_sentence_transformer
 from tests.sandbox.wheelhouse import make_wheel
 
 ROOT = Path(__file__).parent.parent
@@ -201,7 +201,7 @@ def test_each_command_runs(
         if name in command and command.split()[1] != "annotate" and not (folder / name).exists():
             run(fill_in(creation), folder)
     for name in re.findall(r"hf:(models/\S+)", command):
-        save_roberta(folder / name)
+        (save_roberta if "--pooling" in command else save_sentence_transformer)(folder / name)
     if command.startswith("make "):
         assert re.search(rf"^{command.split()[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     elif command.startswith("agent review "):

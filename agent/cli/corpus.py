@@ -90,7 +90,10 @@ def candidates(
     codes: Annotated[Path, typer.Argument(metavar="CODES", help="File of codes, as written by `agent corpus code`.")],
     searcher: Annotated[
         list[str],
-        typer.Option(metavar="NAME", help="Searcher that proposes codes, as in `agent retrieval run`. Repeatable."),
+        typer.Option(
+            metavar="NAME",
+            help="Searcher that proposes codes, such as model:FOLDER; see `agent retrieval run`. Repeatable.",
+        ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="File to write, such as pairs.jsonl.")],
     combine: Annotated[

@@ -37,8 +37,8 @@ def run(
         list[str],
         typer.Option(
             metavar="NAME",
-            help="Searcher to run: bow, tfidf, bm25, bm25-lucene, lsa, ncs, ncs-word2vec, ncs-postrank, hf:NAME or "
-            "openai:MODEL. Repeatable.",
+            help="Searcher to run: bow, tfidf, bm25, bm25-lucene, lsa, ncs, ncs-word2vec, ncs-postrank, hf:NAME, "
+            "openai:MODEL or model:FOLDER (a folder written by `agent train`). Repeatable.",
         ),
     ],
     codes: Annotated[

@@ -16,7 +16,7 @@ from agent.retrieval.searchers.models import (
     read_configuration,
     wrap_errors,
 )
-from agent.retrieval.searchers.recipes import EmbedderOptions, Recipe, choose_prefixes, find_recipe
+from agent.retrieval.searchers.recipes import EmbedderOptions, Recipe, choose_prefixes, find_hub_recipe
 
 _log = logging.getLogger(__name__)
 _HUB_SECONDS = 10
@@ -39,7 +39,7 @@ def load_base(base: str, *, pooling: Literal["cls", "mean", "last"] | None, max_
     with wrap_errors(f"base model {base}", "the model cannot be loaded"):
         _check_exists(base)
         config, modules, texts, _ = read_configuration(base)
-        family = find_recipe(base)
+        family = find_hub_recipe(base)
         if has_custom_code(config, modules, family):
             raise UsageError(_CUSTOM_CODE)
         recipe = family or _NO_FAMILY
@@ -50,7 +50,7 @@ def load_base(base: str, *, pooling: Literal["cls", "mean", "last"] | None, max_
         if max_tokens is not None:
             limit = model.max_seq_length
             model.max_seq_length = min(max_tokens, limit) if isinstance(limit, int) else max_tokens
-        prefixes = choose_prefixes(base, EmbedderOptions(), texts.get("prompts"))
+        prefixes = choose_prefixes(family, EmbedderOptions(), texts.get("prompts"))
         model.prompts.update(query=prefixes["query"], document=prefixes["code"])
         model.similarity_fn_name = "cosine"
     return model

@@ -10,7 +10,12 @@ import pytest
 
 from agent.errors import UsageError
 from agent.training.base import load_base
-from tests.retrieval.searchers.tiny_models import save_custom_model, save_roberta, save_sentence_transformer
+from tests.retrieval.searchers.tiny_models import (
+    publish,
+    save_custom_model,
+    save_roberta,
+    save_sentence_transformer,
+)
 
 pytestmark = pytest.mark.embed
 
@@ -28,10 +33,8 @@ def get_pooling(model: Any) -> str:
         ("codebert-base", "mean", "mean"),
     ],
 )
-def test_the_pooling_is_the_given_one_or_that_of_the_family(
-    tmp_path: Path, name: str, pooling: Any, expected: str
-) -> None:
-    model = load_base(str(save_roberta(tmp_path / name)), pooling=pooling, max_tokens=None)
+def test_the_pooling_is_the_given_one_or_that_of_the_family(hub: Path, name: str, pooling: Any, expected: str) -> None:
+    model = load_base(publish(save_roberta(hub / name)), pooling=pooling, max_tokens=None)
     assert get_pooling(model) == expected
 
 
@@ -41,14 +44,16 @@ def test_a_modules_json_determines_the_pooling_unless_one_is_given(tmp_path: Pat
     assert get_pooling(load_base(str(folder), pooling=pooling, max_tokens=None)) == expected
 
 
-def test_the_limit_on_tokens_is_lowered_and_never_raised(tmp_path: Path) -> None:
-    folder = str(save_roberta(tmp_path / "codebert-base"))
-    assert [load_base(folder, pooling=None, max_tokens=n).max_seq_length for n in (7, None, 10**6)] == [7, 512, 512]
+def test_the_limit_on_tokens_is_lowered_and_never_raised(hub: Path) -> None:
+    name = publish(save_roberta(hub / "codebert-base"))
+    assert [load_base(name, pooling=None, max_tokens=n).max_seq_length for n in (7, None, 10**6)] == [7, 512, 512]
 
 
-def test_prefixes_of_the_family_become_prompts(tmp_path: Path) -> None:
-    model = load_base(str(save_roberta(tmp_path / "e5-small")), pooling=None, max_tokens=None)
-    assert (model.prompts["query"], model.prompts["document"]) == ("query: ", "passage: ")
+def test_prefixes_of_the_family_become_prompts_for_names_on_the_hub(hub: Path) -> None:
+    folder = save_roberta(hub / "e5-small")
+    for base, prompts in ((publish(folder), ("query: ", "passage: ")), (str(folder), ("", ""))):
+        model = load_base(base, pooling=None, max_tokens=None)
+        assert (model.prompts["query"], model.prompts["document"]) == prompts
 
 
 def test_a_missing_model_is_an_error_without_retries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,12 +164,11 @@ class EmbeddingFile:
         os.ftruncate(self._record, end)
 
 
-class DenseSearcher:
-    """Ranks codes by the inner product of their vectors with the query's vector.
+class VectorSearcher:
+    """Base class of searchers that rank codes by a score of two vectors. Subclasses implement `_find_best`.
 
-    Vectors are stored in `folder`, so an interrupted command resumes after the last complete batch. Scores are computed
-    in float64 and rounded to float32, so identical vectors have the same score regardless of their position. When texts
-    are embedded, messages for the user are added to `notes`.
+    Vectors are stored in `folder`, so an interrupted command resumes after the last complete batch. When texts are
+    embedded, messages for the user are added to `notes`.
     """
 
     def __init__(self, embedder: Embedder, folder: Path) -> None:
@@ -194,8 +193,6 @@ class DenseSearcher:
         self._codes = file.map_vectors()
         self._positions = np.array(order)
         self._rows = np.argsort(self._positions)
-        blocks = range(0, len(codes), 65_536)
-        self._max_norm = max(float(np.linalg.norm(self._codes[row : row + 65_536], axis=1).max()) for row in blocks)
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """Iterate over the results for the queries, in order.
@@ -208,45 +205,11 @@ class DenseSearcher:
         file, order = self._embed_texts(queries, "query", progress)
         vectors = file.map_vectors()[import_numpy().argsort(order)]
         for start in range(0, len(queries), _QUERY_BATCH_SIZE):
-            yield from self._find_nearest(vectors[start : start + _QUERY_BATCH_SIZE], depth)
+            yield from self._find_best(vectors[start : start + _QUERY_BATCH_SIZE], depth)
 
-    def embed(self, codes: Sequence[str], queries: Sequence[str], progress: Progress) -> Vectors:
-        """Embed the codes and queries that have no vectors yet. The vectors of codes remain on disk.
-
-        Raises:
-            ExtraMissing, UsageError, RunFolderError, StorageError, RunStopped: see `index`.
-        """
-        np = import_numpy()
-        file, order = self._embed_texts(codes, "code", progress)
-        query_file, query_order = self._embed_texts(queries, "query", progress)
-        widths = file.dimensions, query_file.dimensions
-        if widths[0] != widths[1]:
-            raise RunStopped(f"{self.name} returned {widths[0]} dimensions for codes and {widths[1]} for queries")
-        rows = np.argsort(order)
-        vectors = query_file.read_vectors(np.argsort(query_order).tolist())
-        return Vectors(vectors, lambda start, stop: file.read_vectors(rows[start:stop].tolist()))
-
-    def _find_nearest(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
-        """Find the nearest codes for each query.
-
-        Candidates are fetched by float32 score. The number of candidates grows until no rounding error can move the
-        last one into the top `depth`. The scores of the candidates are then computed in float64.
-        """
-        np = import_numpy()
-        inner, codes = faiss.METRIC_INNER_PRODUCT, self._codes
-        initial = min(len(codes), depth + _EXTRA_CANDIDATES)
-        all_scores, all_rows = faiss.knn(queries, codes, initial, metric=inner)
-        # empirical bound on the rounding error of float32 inner products; the worst-case bound is far larger
-        error = 4 * np.finfo(np.float32).eps * np.sqrt(codes.shape[1]) * self._max_norm
-        for query, scores, rows in zip(queries, all_scores, all_rows, strict=True):
-            margin, count = error * np.linalg.norm(query), initial
-            while count < len(codes) and scores[depth - 1] - scores[-1] <= margin:
-                count = min(len(codes), 2 * count)
-                [scores], [rows] = faiss.knn(query[None], codes, count, metric=inner)
-            positions = np.sort(self._positions[rows])
-            exact = codes[self._rows[positions]].astype(np.float64) @ query.astype(np.float64)
-            best = select_best_codes(exact.astype(np.float32), depth)
-            yield SearchResult(positions[best.positions], best.scores)
+    def _find_best(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
+        """Iterate over the results for a batch of query vectors. The vectors of codes are in `_codes`."""
+        raise NotImplementedError
 
     def _embed_texts(self, texts: Sequence[str], kind: Kind, progress: Progress) -> tuple[EmbeddingFile, list[int]]:
         """Return a closed file with the vectors of all texts, longest text first, and the position of each row's text.
@@ -286,6 +249,58 @@ class DenseSearcher:
             raise RunStopped(f"{self.name} returned {result}{earlier}")
         if not import_numpy().isfinite(vectors).all():
             raise RunStopped(f"{self.name} returned a vector with non-finite values, such as NaN")
+
+
+class DenseSearcher(VectorSearcher):
+    """Ranks codes by the inner product of their vectors with the query's vector.
+
+    Scores are computed in float64 and rounded to float32, so identical vectors have the same score regardless of their
+    position.
+    """
+
+    def index(self, codes: Sequence[str], progress: Progress) -> None:
+        """See `VectorSearcher.index`."""
+        super().index(codes, progress)
+        np, blocks = import_numpy(), range(0, len(codes), 65_536)
+        self._max_norm = max(float(np.linalg.norm(self._codes[row : row + 65_536], axis=1).max()) for row in blocks)
+
+    def embed(self, codes: Sequence[str], queries: Sequence[str], progress: Progress) -> Vectors:
+        """Embed the codes and queries that have no vectors yet. The vectors of codes remain on disk.
+
+        Raises:
+            ExtraMissing, UsageError, RunFolderError, StorageError, RunStopped: see `index`.
+        """
+        np = import_numpy()
+        file, order = self._embed_texts(codes, "code", progress)
+        query_file, query_order = self._embed_texts(queries, "query", progress)
+        widths = file.dimensions, query_file.dimensions
+        if widths[0] != widths[1]:
+            raise RunStopped(f"{self.name} returned {widths[0]} dimensions for codes and {widths[1]} for queries")
+        rows = np.argsort(order)
+        vectors = query_file.read_vectors(np.argsort(query_order).tolist())
+        return Vectors(vectors, lambda start, stop: file.read_vectors(rows[start:stop].tolist()))
+
+    def _find_best(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
+        """Find the nearest codes for each query.
+
+        Candidates are fetched by float32 score. The number of candidates grows until no rounding error can move the
+        last one into the top `depth`. The scores of the candidates are then computed in float64.
+        """
+        np = import_numpy()
+        inner, codes = faiss.METRIC_INNER_PRODUCT, self._codes
+        initial = min(len(codes), depth + _EXTRA_CANDIDATES)
+        all_scores, all_rows = faiss.knn(queries, codes, initial, metric=inner)
+        # empirical bound on the rounding error of float32 inner products; the worst-case bound is far larger
+        error = 4 * np.finfo(np.float32).eps * np.sqrt(codes.shape[1]) * self._max_norm
+        for query, scores, rows in zip(queries, all_scores, all_rows, strict=True):
+            margin, count = error * np.linalg.norm(query), initial
+            while count < len(codes) and scores[depth - 1] - scores[-1] <= margin:
+                count = min(len(codes), 2 * count)
+                [scores], [rows] = faiss.knn(query[None], codes, count, metric=inner)
+            positions = np.sort(self._positions[rows])
+            exact = codes[self._rows[positions]].astype(np.float64) @ query.astype(np.float64)
+            best = select_best_codes(exact.astype(np.float32), depth)
+            yield SearchResult(positions[best.positions], best.scores)
 
 
 def _split_batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -14,7 +15,16 @@ from agent.errors import ExtraMissing, RunStopped, UsageError
 from agent.evaluation.statistics import import_numpy
 from agent.llm.embeddings import EmbeddingsServer
 from agent.retrieval.searchers.dense import EmbeddedTexts
-from agent.retrieval.searchers.recipes import RECIPES, EmbedderOptions, Kind, Recipe, choose_prefixes, find_recipe
+from agent.retrieval.searchers.recipes import (
+    RECIPES,
+    EmbedderOptions,
+    Kind,
+    Recipe,
+    choose_prefixes,
+    find_hub_recipe,
+    find_recipe,
+)
+from agent.retrieval.searchers.trained import WITHOUT_HEAD, read_record
 from agent.wording import escape_hidden
 
 _FILES = ("config.json", "modules.json", "config_sentence_transformers.json")
@@ -27,10 +37,10 @@ _CUSTOM_CODE = (
     "--trust-remote-code"
 )
 _NO_RECIPE = (
-    "there is no recipe for this model, and the wrong pooling silently yields wrong vectors. Recipes exist for "
-    f"{', '.join(recipe.family for recipe in RECIPES)}. Models with a modules.json (sentence-transformers) do not need "
-    "a recipe. For other models, pass the pooling and the prefixes used in training: --pooling mean (or cls, last), "
-    "--query-prefix and --code-prefix"
+    "there is no recipe for this model, and the wrong pooling or prefix silently yields wrong vectors. Models with a "
+    "modules.json (sentence-transformers) do not need a recipe, and models on the Hub have one if they belong to "
+    f"{', '.join(recipe.family for recipe in RECIPES)}. For other models and for folders, pass what was used in "
+    "training: --pooling mean (or cls, last), --query-prefix and --code-prefix ('' for none)"
 )
 
 
@@ -47,7 +57,7 @@ class EndpointEmbedder:
 
     def __init__(self, model: str, options: EmbedderOptions) -> None:
         self._server = EmbeddingsServer(model, options.base_url)
-        self._prefixes = choose_prefixes(model, options)
+        self._prefixes = choose_prefixes(find_recipe(model), options)
         self.name = f"openai:{model}"
         self.about = f"cosine similarity of vectors from {model} at {self._server.url}"
         # the URL is included because two servers may serve different models under the same name, such as `default`
@@ -79,27 +89,31 @@ class EndpointEmbedder:
 class HuggingFaceEmbedder:
     """Embeds texts with a model from the Hugging Face Hub or a local folder. Loads the weights on first use.
 
-    The pooling comes from the model's `modules.json` if there is one, otherwise from the recipe for its family. If
-    neither exists, it comes from `options.pooling`. The model runs in float32, on a GPU (CUDA or MPS) if torch finds
-    one.
+    The pooling comes from the model's `modules.json` if there is one. Otherwise, it comes from the recipe for its
+    family, for names on the Hub only, or from `options.pooling`. The model runs in float32, on a GPU (CUDA or MPS) if
+    torch finds one. `name` replaces the searcher's name `hf:MODEL`, for folders that `agent train` wrote.
 
     Raises:
         ExtraMissing: torch, transformers or sentence-transformers is not installed.
         UsageError: the model does not exist, its similarity is not supported, or its custom code is not trusted. Also
-            raised if the pooling is unknown, or is passed although the model defines it.
+            raised if the pooling is unknown, or is passed although the model defines it, and for a folder of
+            `agent train` whose vectors are not compared by their inner product.
     """
 
     concurrency = 1
 
-    def __init__(self, model: str, options: EmbedderOptions) -> None:
-        self.name = f"hf:{model}"
+    def __init__(self, model: str, options: EmbedderOptions, name: str | None = None) -> None:
+        self.name = name or f"hf:{model}"
         self._model, self._trust_remote_code = model, options.trust_remote_code
         self._device = choose_device()
         with wrap_errors(self.name, "the configuration cannot be loaded"):
+            record = read_record(Path(model)) if name is None else None
+            if record is not None and record.recipe not in WITHOUT_HEAD:
+                raise UsageError(f"its scores depend on the recipe {record.recipe}. Pass --searcher model:{model}")
             config, modules, texts, version = read_configuration(model)
-            self._prefixes = choose_prefixes(model, options, texts.get("prompts"))
+            recipe = find_hub_recipe(model)
+            self._prefixes = choose_prefixes(recipe, options, texts.get("prompts"))
             similarity = texts.get("similarity_fn_name") or "cosine"
-            recipe = find_recipe(model)
             if options.pooling and (recipe or modules is not None):
                 source = f"the recipe for {recipe.family}" if recipe and modules is None else "its modules.json"
                 raise UsageError(f"{source} determines the pooling. Remove --pooling")
@@ -107,7 +121,8 @@ class HuggingFaceEmbedder:
                 recipe = Recipe("as asked for", "", options.pooling, "--pooling")
             if not self._trust_remote_code and has_custom_code(config, modules, recipe):
                 raise UsageError(_CUSTOM_CODE)
-            if modules is None and recipe is None:
+            lacks_prefixes = Path(model).is_dir() and None in (options.query_prefix, options.code_prefix)
+            if modules is None and (recipe is None or lacks_prefixes):
                 raise UsageError(_NO_RECIPE)
             if similarity not in ("cosine", "dot"):
                 raise UsageError(f"similarity {similarity!r:.40} is not supported. Supported: cosine and dot")
@@ -140,6 +155,8 @@ class HuggingFaceEmbedder:
                     device=self._device,
                     trust_remote_code=self._trust_remote_code,
                 )
+                if not self._by_modules:
+                    self._register_modes()
         with wrap_errors(self.name, "embedding failed"):
             vectors = self._loaded.encode(
                 list(texts),
@@ -154,6 +171,12 @@ class HuggingFaceEmbedder:
                 prompts = [self._prefixes[kind] + text for text in texts]
                 cut = sum(len(ids) > limit for ids in self._loaded.tokenizer(prompts, verbose=False)["input_ids"])
         return EmbeddedTexts(vectors.astype(import_numpy().float32), {"cut": cut})
+
+    def _register_modes(self) -> None:
+        """Register tokens such as `<encoder-only>` in prefixes, which the tokenizer would otherwise split."""
+        tokenizer = self._loaded.tokenizer
+        tokens = re.findall(r"<[^<>\s]+>", "".join(self._prefixes.values()))
+        tokenizer.add_tokens(sorted(tokenizer.get_vocab().keys() & tokens), special_tokens=True)
 
 
 def choose_device() -> str:

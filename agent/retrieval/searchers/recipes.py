@@ -103,18 +103,25 @@ RECIPES: Sequence[Recipe] = (
 
 
 def find_recipe(model: str) -> Recipe | None:
-    """Find the recipe for a model by the last part of its name or path."""
+    """Find the recipe for a model on the Hub or behind an endpoint by the last part of its name."""
     name = model.rstrip("/").rpartition("/")[2].lower()
     return next((recipe for recipe in RECIPES if re.fullmatch(recipe.name_pattern, name)), None)
 
 
-def choose_prefixes(model: str, options: EmbedderOptions, prompts: Mapping[str, str] | None = None) -> dict[Kind, str]:
+def find_hub_recipe(model: str) -> Recipe | None:
+    """Find the recipe for a model on the Hub. A local folder has none, because its name can be anything."""
+    return None if Path(model).is_dir() else find_recipe(model)
+
+
+def choose_prefixes(
+    recipe: Recipe | None, options: EmbedderOptions, prompts: Mapping[str, str] | None = None
+) -> dict[Kind, str]:
     """Return the prefixes for queries and codes.
 
     Prefixes in the options take precedence over the model's prompts, which take precedence over the prefixes in the
     recipe.
     """
-    recipe, prompts = find_recipe(model), prompts or {}
+    prompts = prompts or {}
     query = prompts.get("query") or (recipe.query_prefix if recipe else "")
     code = next(filter(None, map(prompts.get, _DOCUMENT_PROMPTS)), None) or (recipe.code_prefix if recipe else "")
     return {

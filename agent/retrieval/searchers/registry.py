@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import Any, cast
 
 from agent.errors import ConfigError, ExtraMissing
 from agent.retrieval.searchers.base import Searcher
 from agent.retrieval.searchers.recipes import EmbedderOptions
+from agent.retrieval.searchers.trained import make_trained_searcher
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ MODELS: Mapping[str, SearcherEntry] = {
         "models:EndpointEmbedder", "openai:MODEL, an OpenAI-compatible embeddings endpoint (--base-url)"
     ),
 }
+TRAINED = "model:"
+"""The name prefix of searchers that `agent train` wrote."""
 
 
 def make_searcher(name: str, options: EmbedderOptions | None = None) -> Searcher:
@@ -83,16 +87,18 @@ def make_searcher(name: str, options: EmbedderOptions | None = None) -> Searcher
     Raises:
         ConfigError: no searcher has this name.
         ExtraMissing: a library is not installed.
-        UsageError: the model cannot be used (only for `hf:` and `openai:`).
+        UsageError: the model cannot be used (only for `hf:`, `openai:` and `model:`).
     """
+    options = options or EmbedderOptions()
     if name in SEARCHERS:
         return cast(Searcher, SEARCHERS[name].create(name, SEARCHERS[name].about))
     for prefix, entry in MODELS.items():
         if name.startswith(prefix) and name != prefix:
-            options = options or EmbedderOptions()
             embedder = entry.create(name.removeprefix(prefix), options)
             return cast(Searcher, _import_class("dense:DenseSearcher")(embedder, options.embeddings))
+    if name.startswith(TRAINED) and name != TRAINED:
+        return make_trained_searcher(Path(name.removeprefix(TRAINED)), options)
     matches = get_close_matches(name.lower(), SEARCHERS, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(matches)}?" if matches else ""
-    names = ", ".join([*SEARCHERS, *(f"{prefix}…" for prefix in MODELS)])
+    names = ", ".join([*SEARCHERS, *(f"{prefix}…" for prefix in (*MODELS, TRAINED))])
     raise ConfigError(f"unknown searcher {name!r}.{hint} Available: {names}.")

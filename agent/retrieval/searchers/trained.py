@@ -1,35 +1,36 @@
-"""Reads the folders that `agent train` writes."""
+"""Reads the folders that `agent train` writes, and searches with the models in them (`model:FOLDER`)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from agent.errors import RunFolderError
+from agent.errors import ExtraMissing, RunFolderError, UsageError
+from agent.retrieval.searchers.base import Searcher
+from agent.retrieval.searchers.recipes import EmbedderOptions
 from agent.store import files
 from agent.types import SCHEMA_VERSION
 
 RECORD = "training.json"
 HEAD = "head.safetensors"
 RecipeName = Literal["biencoder", "siamese", "coclr", "macp", "unif"]
+WITHOUT_HEAD = ("biencoder", "macp")
+"""Recipes whose models `hf:` uses correctly, because the score is the inner product of the vectors."""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class BaseRecord(_Part):
-    """The model that training started from. A recipe without a base model, such as `unif`, has no name."""
+class BaseRecord(BaseModel, frozen=True):
+    """The model that training started from. Without a base model (`unif`), there is no name."""
 
     name: str | None = None
     revision: str | None = None
     licence: str | None = None
 
 
-class DataRecord(_Part):
+class DataRecord(BaseModel, frozen=True):
     """The training data.
 
     `labels` has the number of pairs by label (`1`, `0`, `undecided`), and `split` the number of queries by split.
@@ -45,7 +46,7 @@ class DataRecord(_Part):
     leaks: dict[str, dict[str, int]] = {}
 
 
-class EpochRecord(_Part):
+class EpochRecord(BaseModel, frozen=True):
     """The state after an epoch: the number of optimiser steps, the mean training loss, and the validation scores."""
 
     epoch: int
@@ -54,7 +55,7 @@ class EpochRecord(_Part):
     scores: dict[str, Finite] = {}
 
 
-class TrainingRecord(_Part):
+class TrainingRecord(BaseModel, frozen=True):
     """The content of `training.json`, which describes how the model in the same folder was trained.
 
     `settings` holds the hyperparameters, and `versions` maps libraries to versions. `best_epoch` is the epoch whose
@@ -90,3 +91,31 @@ def read_record(folder: Path) -> TrainingRecord | None:
         return None
     remedy = "Train the model again, or pass another folder."
     return files.read_document(path, TrainingRecord, expected="a training record", remedy=remedy)
+
+
+def make_trained_searcher(folder: Path, options: EmbedderOptions) -> Searcher:
+    """Create the searcher `model:FOLDER`. The recipe in the folder determines how codes are scored.
+
+    The folder defines the pooling, and custom code never runs, so these options are ignored.
+
+    Raises:
+        ExtraMissing: a library is not installed.
+        UsageError: the folder was not written by `agent train`, is damaged, or contains links or pickled weights.
+    """
+    name, record = f"model:{folder}", read_record(folder)
+    if record is None:
+        raise UsageError(f"{name}: {folder / RECORD} does not exist. For a model of another tool, use hf:{folder}")
+    for path in (*folder.glob("[!.]*"), *folder.glob("[!.]*/**/*")):  # `.training` has pickled checkpoints
+        if path.is_symlink() or path.suffix in (".bin", ".pt"):
+            raise RunFolderError(f"{name}: {path} is a link or pickled weights. Remove it.")
+    try:
+        from agent.retrieval.searchers import dense, models, siamese, unif
+    except ImportError as error:
+        raise ExtraMissing("embed", error) from error
+    if record.recipe == "unif":
+        return dense.DenseSearcher(unif.UnifEmbedder(folder), options.embeddings)
+    options = replace(options, pooling=None, trust_remote_code=False)
+    embedder = models.HuggingFaceEmbedder(str(folder), options, name)
+    if record.recipe in WITHOUT_HEAD:
+        return dense.DenseSearcher(embedder, options.embeddings)
+    return siamese.SiameseSearcher(embedder, siamese.load_head(folder / HEAD), options.embeddings)

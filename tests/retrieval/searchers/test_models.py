@@ -19,15 +19,16 @@ from agent.retrieval.searchers.models import HuggingFaceEmbedder
 from agent.retrieval.searchers.recipes import RECIPES, EmbedderOptions, find_recipe
 from agent.retrieval.searchers.registry import make_searcher
 from tests.retrieval.searchers import tiny_models
-from tests.retrieval.searchers.tiny_models import save_custom_model, save_roberta, save_sentence_transformer
+from tests.retrieval.searchers.tiny_models import publish, save_custom_model, save_roberta, save_sentence_transformer
 
 pytestmark = pytest.mark.embed
 
+NO_PREFIXES = {"query_prefix": "", "code_prefix": ""}
 TEXTS = ["def add(a, b): return a + b", "x", "class Stack:\n    pass\n" * 5]
 
 
-def embed(folder: Path, texts: list[str], kind: Any = "code", **options: Any) -> np.ndarray[Any, Any]:
-    return HuggingFaceEmbedder(str(folder), EmbedderOptions(**options)).embed(texts, kind).vectors
+def embed(model: Path | str, texts: list[str], kind: Any = "code", **options: Any) -> np.ndarray[Any, Any]:
+    return HuggingFaceEmbedder(str(model), EmbedderOptions(**options)).embed(texts, kind).vectors
 
 
 def get_hidden_states(folder: Path, ids: list[int]) -> np.ndarray[Any, Any]:
@@ -48,28 +49,28 @@ def get_ids(text: str) -> list[int]:
     return list(tiny_models.make_tokenizer()(text)["input_ids"])
 
 
-def test_codebert_uses_the_first_token(tmp_path: Path) -> None:
-    folder = save_roberta(tmp_path / "codebert-base")
-    for vector, text in zip(embed(folder, TEXTS), TEXTS, strict=True):
+def test_codebert_uses_the_first_token(hub: Path) -> None:
+    folder = save_roberta(hub / "codebert-base")
+    for vector, text in zip(embed(publish(folder), TEXTS), TEXTS, strict=True):
         assert vector == pytest.approx(normalise(get_hidden_states(folder, get_ids(text))[0]), abs=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "prefix"), [("query", "query: "), ("code", "passage: ")])
-def test_e5_uses_the_mean_over_prefix_and_text(tmp_path: Path, kind: str, prefix: str) -> None:
-    folder = save_roberta(tmp_path / "multilingual-e5-small")
-    for vector, text in zip(embed(folder, TEXTS, kind), TEXTS, strict=True):
+def test_e5_uses_the_mean_over_prefix_and_text(hub: Path, kind: str, prefix: str) -> None:
+    folder = save_roberta(hub / "multilingual-e5-small")
+    for vector, text in zip(embed(publish(folder), TEXTS, kind), TEXTS, strict=True):
         assert vector == pytest.approx(normalise(get_hidden_states(folder, get_ids(prefix + text)).mean(0)), abs=1e-5)
 
 
-def test_unixcoder_uses_the_mean_in_encoder_mode(tmp_path: Path) -> None:
-    folder = save_roberta(tmp_path / "unixcoder-base")
-    for vector, text in zip(embed(folder, TEXTS), TEXTS, strict=True):
+def test_unixcoder_uses_the_mean_in_encoder_mode(hub: Path) -> None:
+    folder = save_roberta(hub / "unixcoder-base")
+    for vector, text in zip(embed(publish(folder), TEXTS), TEXTS, strict=True):
         ids = [0, 5, 2, *get_ids(text)[1:-1], 2]
         assert vector == pytest.approx(normalise(get_hidden_states(folder, ids).mean(0)), abs=1e-5)
 
 
-def test_unixcoder_inputs_have_mode_and_separators_and_at_most_512_tokens(tmp_path: Path) -> None:
-    embedder = HuggingFaceEmbedder(str(save_roberta(tmp_path / "unixcoder-base")), EmbedderOptions())
+def test_unixcoder_inputs_have_mode_and_separators_and_at_most_512_tokens(hub: Path) -> None:
+    embedder = HuggingFaceEmbedder(publish(save_roberta(hub / "unixcoder-base")), EmbedderOptions())
     texts = ["a" * 600, "a b\n"]
     assert embedder.embed(texts, "code").counts == {"cut": 1}
     ids = embedder._loaded.preprocess(texts, prompt=embedder.settings["prefixes"]["code"])["input_ids"].tolist()
@@ -77,40 +78,55 @@ def test_unixcoder_inputs_have_mode_and_separators_and_at_most_512_tokens(tmp_pa
     assert ids == [[0, 5, 2, *[a] * 508, 2], [0, 5, 2, a, *rest, 2, *[1] * (508 - 1 - len(rest))]]
 
 
-def test_a_tokenizer_of_another_family_raises_usage_error(tmp_path: Path) -> None:
-    folder = save_roberta(tmp_path / "unixcoder-base")
+def test_a_tokenizer_of_another_family_raises_usage_error(hub: Path) -> None:
+    folder = save_roberta(hub / "unixcoder-base")
     (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text().replace("encoder-only", "other"))
     with pytest.raises(UsageError, match=r"UniXcoder.*<encoder-only>"):
-        embed(folder, TEXTS)
+        embed(publish(folder), TEXTS)
 
 
 @pytest.mark.parametrize("name", ["codebert-base", "unixcoder-base", "e5-base-v2"])
-def test_padding_does_not_change_vectors(tmp_path: Path, name: str) -> None:
-    folder = save_roberta(tmp_path / name)
-    together = embed(folder, TEXTS)
-    alone = np.concatenate([embed(folder, [text]) for text in TEXTS])
+def test_padding_does_not_change_vectors(hub: Path, name: str) -> None:
+    model = publish(save_roberta(hub / name))
+    together = embed(model, TEXTS)
+    alone = np.concatenate([embed(model, [text]) for text in TEXTS])
     assert together == pytest.approx(alone, abs=1e-5)
 
 
 def test_last_token_pooling_ignores_padding(tmp_path: Path) -> None:
     folder = save_roberta(tmp_path / "decoder")
-    for vector, text in zip(embed(folder, TEXTS, pooling="last"), TEXTS, strict=True):
+    for vector, text in zip(embed(folder, TEXTS, pooling="last", **NO_PREFIXES), TEXTS, strict=True):
         assert vector == pytest.approx(normalise(get_hidden_states(folder, get_ids(text))[-1]), abs=1e-5)
 
 
-def test_texts_that_are_too_long_are_truncated_and_counted(tmp_path: Path) -> None:
-    folder = save_roberta(tmp_path / "codebert-base")
-    embedded = HuggingFaceEmbedder(str(folder), EmbedderOptions()).embed(["a" * 510, "a" * 511, "a" * 5000], "code")
+def test_texts_that_are_too_long_are_truncated_and_counted(hub: Path) -> None:
+    model = publish(save_roberta(hub / "codebert-base"))
+    embedded = HuggingFaceEmbedder(model, EmbedderOptions()).embed(["a" * 510, "a" * 511, "a" * 5000], "code")
     assert embedded.counts == {"cut": 2}
     assert embedded.vectors[0] == pytest.approx(embedded.vectors[2], abs=1e-5)
 
 
-def test_a_model_without_recipe_raises_an_error_with_the_options(tmp_path: Path) -> None:
-    folder = save_roberta(tmp_path / "my-model")
-    with pytest.raises(UsageError, match=r"CodeBERT, UniXcoder.*modules\.json.*--pooling mean"):
-        HuggingFaceEmbedder(str(folder), EmbedderOptions())
-    vectors = embed(folder, TEXTS, "query", pooling="mean", query_prefix="query: ")
-    assert vectors.tolist() == embed(save_roberta(tmp_path / "e5-base"), TEXTS, "query").tolist()
+def test_a_model_without_recipe_raises_an_error_with_the_options(hub: Path) -> None:
+    model = publish(save_roberta(hub / "my-model"))
+    with pytest.raises(UsageError, match=r"modules\.json.*CodeBERT, UniXcoder.*--pooling mean"):
+        HuggingFaceEmbedder(model, EmbedderOptions())
+    vectors = embed(model, TEXTS, "query", pooling="mean", query_prefix="query: ")
+    assert vectors.tolist() == embed(publish(save_roberta(hub / "e5-base")), TEXTS, "query").tolist()
+
+
+@pytest.mark.parametrize("options", [{}, NO_PREFIXES, {"pooling": "mean"}, {"pooling": "mean", "query_prefix": ""}])
+def test_the_name_of_a_folder_determines_neither_pooling_nor_prefixes(tmp_path: Path, options: Any) -> None:
+    folder = save_roberta(tmp_path / "unixcoder-base-mine")
+    with pytest.raises(UsageError, match=r"modules\.json.*--pooling.*--query-prefix.*--code-prefix"):
+        HuggingFaceEmbedder(str(folder), EmbedderOptions(**options))
+    modular = save_sentence_transformer(tmp_path / "modular" / "unixcoder-base-mine")
+    assert HuggingFaceEmbedder(str(modular), EmbedderOptions()).settings["prefixes"] == {"query": "", "code": ""}
+
+
+def test_a_copy_of_unixcoder_works_with_its_pooling_and_prefixes(hub: Path) -> None:
+    folder, prefix = save_roberta(hub / "unixcoder-base"), "<encoder-only></s>"
+    vectors = embed(folder, TEXTS, pooling="mean", query_prefix=prefix, code_prefix=prefix)
+    assert vectors.tolist() == embed(publish(folder), TEXTS).tolist()
 
 
 @pytest.mark.parametrize(
@@ -121,21 +137,21 @@ def test_a_model_without_recipe_raises_an_error_with_the_options(tmp_path: Path)
         (save_sentence_transformer, "e5-base-v2", r"modules\.json"),
     ],
 )
-def test_pooling_conflicts_with_a_recipe_but_prefixes_do_not(tmp_path: Path, save: Any, name: str, source: str) -> None:
-    folder = str(save(tmp_path / name))
+def test_pooling_conflicts_with_a_recipe_but_prefixes_do_not(hub: Path, save: Any, name: str, source: str) -> None:
+    model = publish(save(hub / name))
     with pytest.raises(UsageError, match=rf"{name}: .*{source}.*--pooling"):
-        HuggingFaceEmbedder(folder, EmbedderOptions(pooling="mean"))
-    embedder = HuggingFaceEmbedder(folder, EmbedderOptions(query_prefix="Q: ", code_prefix="C: "))
+        HuggingFaceEmbedder(model, EmbedderOptions(pooling="mean"))
+    embedder = HuggingFaceEmbedder(model, EmbedderOptions(query_prefix="Q: ", code_prefix="C: "))
     assert embedder.settings["prefixes"] == {"query": "Q: ", "code": "C: "}
 
 
 @pytest.mark.parametrize("changes", [{"max_tokens": 256}, {"mode": "<mask>"}, {"tasks": ("a", "b")}])
-def test_a_changed_recipe_changes_the_settings(tmp_path: Path, monkeypatch: Any, changes: Any) -> None:
-    folder = str(save_roberta(tmp_path / "codebert-base"))
-    before = HuggingFaceEmbedder(folder, EmbedderOptions()).settings
+def test_a_changed_recipe_changes_the_settings(hub: Path, monkeypatch: Any, changes: Any) -> None:
+    model = publish(save_roberta(hub / "codebert-base"))
+    before = HuggingFaceEmbedder(model, EmbedderOptions()).settings
     changed = replace(RECIPES[0], **changes)
     monkeypatch.setattr("agent.retrieval.searchers.recipes.RECIPES", (changed,))
-    assert HuggingFaceEmbedder(folder, EmbedderOptions()).settings != before
+    assert HuggingFaceEmbedder(model, EmbedderOptions()).settings != before
 
 
 @pytest.mark.parametrize(
@@ -152,8 +168,8 @@ def test_a_modules_json_determines_pooling_and_prompts(tmp_path: Path, options: 
         assert embed(folder, TEXTS, kind) == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_modules_json_without_prompts_uses_the_prefixes_of_its_family(tmp_path: Path) -> None:
-    embedder = HuggingFaceEmbedder(str(save_sentence_transformer(tmp_path / "e5-base-v2")), EmbedderOptions())
+def test_a_modules_json_without_prompts_uses_the_prefixes_of_its_family(hub: Path) -> None:
+    embedder = HuggingFaceEmbedder(publish(save_sentence_transformer(hub / "e5-base-v2")), EmbedderOptions())
     assert embedder.settings["pooling"] == "modules.json"
     assert embedder.settings["prefixes"] == {"query": "query: ", "code": "passage: "}
 
@@ -166,14 +182,15 @@ def test_a_model_with_dot_product_similarity_is_not_normalised(tmp_path: Path) -
         HuggingFaceEmbedder(str(other), EmbedderOptions())
 
 
-def test_custom_code_runs_only_if_trusted(tmp_path: Path) -> None:
-    folder = save_custom_model(tmp_path / "codet5p-110m-embedding")
+def test_custom_code_runs_only_if_trusted(hub: Path, tmp_path: Path) -> None:
+    folder = save_custom_model(hub / "codet5p-110m-embedding")
     (folder / "configuration_projecting.py").open("a").write(f"\nopen({str(tmp_path / 'ran')!r}, 'w')\n")
+    model = publish(folder)
     with pytest.raises(UsageError, match="--trust-remote-code"):
-        HuggingFaceEmbedder(str(folder), EmbedderOptions())
+        HuggingFaceEmbedder(model, EmbedderOptions())
     assert not (tmp_path / "ran").exists()
 
-    vectors = embed(folder, TEXTS, trust_remote_code=True)
+    vectors = embed(model, TEXTS, trust_remote_code=True)
     assert (tmp_path / "ran").exists()
     from safetensors.numpy import load_file
 
@@ -195,17 +212,17 @@ def test_custom_classes_are_never_replaced_by_standard_ones(tmp_path: Path, file
         HuggingFaceEmbedder(str(folder), EmbedderOptions())
 
 
-def test_a_pickle_file_that_calls_a_function_raises_usage_error(tmp_path: Path) -> None:
+def test_a_pickle_file_that_calls_a_function_raises_usage_error(hub: Path, tmp_path: Path) -> None:
     import torch
 
     class Evil:
         def __reduce__(self) -> Any:
             return open, (str(tmp_path / "ran"), "w")
 
-    folder = save_roberta(tmp_path / "codebert-base", safe=False)
+    folder = save_roberta(hub / "codebert-base", safe=False)
     torch.save({"embeddings.word_embeddings.weight": Evil()}, folder / "pytorch_model.bin")
     with pytest.raises(UsageError, match=r"codebert-base: .*[Uu]npickl"):
-        embed(folder, TEXTS)
+        embed(publish(folder), TEXTS)
     assert not (tmp_path / "ran").exists()
 
 
@@ -222,17 +239,17 @@ def test_a_missing_or_damaged_model_raises_usage_error(tmp_path: Path) -> None:
             HuggingFaceEmbedder(model, EmbedderOptions())
 
 
-def test_missing_weights_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_weights_are_logged(hub: Path, caplog: pytest.LogCaptureFixture) -> None:
     from safetensors.torch import load_file, save_file
 
-    folder = save_roberta(tmp_path / "codebert-base")
+    folder = save_roberta(hub / "codebert-base")
     weights = load_file(folder / "model.safetensors")
     del weights["embeddings.token_type_embeddings.weight"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     logger = logging.getLogger("transformers")
     logger.addHandler(caplog.handler)
     try:
-        embed(folder, TEXTS)
+        embed(publish(folder), TEXTS)
     finally:
         logger.removeHandler(caplog.handler)
     assert "embeddings.token_type_embeddings.weight" in caplog.text
@@ -240,19 +257,20 @@ def test_missing_weights_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize("content", ["1", '"text"', '{"prompts": [1]}', '{"similarity_fn_name": ["cosine"]}', "\\x00"])
-def test_malformed_files_raise_usage_error(tmp_path: Path, content: str) -> None:
-    folder = save_roberta(tmp_path / "codebert-base")
+def test_malformed_files_raise_usage_error(hub: Path, content: str) -> None:
+    folder = save_roberta(hub / "codebert-base")
     for name in ("config_sentence_transformers.json", "modules.json", "config.json"):
         (folder / name).write_text(content)
         with pytest.raises(UsageError, match=r"codebert-base: "):
-            embed(folder, TEXTS)
+            embed(publish(folder), TEXTS)
 
 
 def test_the_version_of_a_local_model_is_a_hash_of_its_content(tmp_path: Path) -> None:
     folders = [save_roberta(tmp_path / place / "codebert-base") for place in ("a", "b", "c")]
     with (folders[2] / "tokenizer_config.json").open("a") as file:
         file.write("\n")
-    a, b, c = (HuggingFaceEmbedder(str(folder), EmbedderOptions()).settings["version"] for folder in folders)
+    options = EmbedderOptions(pooling="cls", **NO_PREFIXES)
+    a, b, c = (HuggingFaceEmbedder(str(folder), options).settings["version"] for folder in folders)
     assert a == b != c
 
 
@@ -273,7 +291,7 @@ searcher.index(sys.stdin.read().split(";"), kill_process)
 
 @pytest.mark.long
 def test_indexing_resumes_after_a_kill_with_identical_vectors(tmp_path: Path) -> None:
-    folder = save_roberta(tmp_path / "unixcoder-base")
+    folder = save_sentence_transformer(tmp_path / "mine")
     codes = [f"def function_{n}(): return {n}" + " + 1" * (n % 50) for n in range(300)]
     command = [sys.executable, "-c", SCRIPT, str(folder), str(tmp_path / "killed")]
     process = subprocess.run(command, input=";".join(codes), text=True, capture_output=True)

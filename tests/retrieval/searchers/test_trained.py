@@ -1,4 +1,4 @@
-"""Folders that `agent train` writes."""
+"""Folders that `agent train` writes, and the searcher `model:FOLDER`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,22 @@ from typing import Any
 
 import pytest
 
-from agent.errors import RunFolderError
-from agent.retrieval.searchers.trained import RECORD, BaseRecord, DataRecord, EpochRecord, TrainingRecord, read_record
+from agent.errors import ConfigError, RunFolderError, UsageError
+from agent.retrieval.searchers.recipes import EmbedderOptions
+from agent.retrieval.searchers.registry import make_searcher
+from agent.retrieval.searchers.trained import (
+    HEAD,
+    RECORD,
+    BaseRecord,
+    DataRecord,
+    EpochRecord,
+    TrainingRecord,
+    read_record,
+)
+from tests.retrieval.searchers.tiny_models import save_roberta, save_sentence_transformer
+
+CODES = ["def read(): pass", "def sort(items): return sorted(items)", "x = 1", "class Stack: pass"]
+QUERIES = ["read a file", "sort a list"]
 
 
 def make_record(recipe: Any = "siamese") -> TrainingRecord:
@@ -49,3 +63,103 @@ def test_a_record_that_is_a_link_is_not_read(tmp_path: Path) -> None:
     (tmp_path / RECORD).symlink_to(save_record(tmp_path / "other") / RECORD)
     with pytest.raises(RunFolderError, match=RECORD):
         read_record(tmp_path)
+
+
+def silent(*_: object) -> None:
+    return
+
+
+def save_siamese(folder: Path, recipe: Any = "siamese") -> tuple[Path, Any]:
+    """Save an untrained model of a recipe with a head, and return its folder and its loss."""
+    from safetensors.torch import save_file
+
+    from agent.training.data import TrainingData
+    from agent.training.siamese import Siamese
+
+    base = str(save_roberta(folder.with_name(f"{folder.name}-base")))
+    settings = Siamese.defaults.model_copy(update={"max_tokens": 64})
+    model = Siamese().make_model(base, TrainingData("none", (), (), (), (), (), ()), settings)
+    loss = Siamese().make_loss(model, settings)
+    model.save_pretrained(str(folder))
+    save_file(loss.head.state_dict(), folder / HEAD)
+    return save_record(folder, recipe), loss
+
+
+def rank(name: str, embeddings: Path, **options: Any) -> list[list[int]]:
+    searcher = make_searcher(name, EmbedderOptions(embeddings=embeddings, **options))
+    assert searcher.name == name
+    searcher.index(CODES, silent)
+    return [result.positions.tolist() for result in searcher.search(QUERIES, 4, silent)]
+
+
+@pytest.mark.embed
+@pytest.mark.parametrize("recipe", ["biencoder", "macp"])
+def test_a_model_without_a_head_ranks_as_in_sentence_transformers(tmp_path: Path, recipe: str) -> None:
+    prompts = {"query": "query: ", "document": "code: "}
+    folder = save_record(save_sentence_transformer(tmp_path / "mine", prompts=prompts), recipe)
+    assert rank(f"model:{folder}", tmp_path) == rank(f"hf:{folder}", tmp_path)
+    settings = make_searcher(f"model:{folder}").settings
+    assert settings["prefixes"] == {"query": "query: ", "code": "code: "}
+
+
+@pytest.mark.embed
+@pytest.mark.parametrize("recipe", ["siamese", "coclr"])
+def test_a_model_with_a_head_ranks_by_it(tmp_path: Path, recipe: str) -> None:
+    import torch
+
+    folder, loss = save_siamese(tmp_path / "mine", recipe)
+    (folder / ".training" / "checkpoint-1").mkdir(parents=True)
+    (folder / ".training" / "checkpoint-1" / "optimizer.pt").touch()
+    with torch.no_grad():
+        queries, codes = (loss.model.encode(texts, convert_to_tensor=True) for texts in (QUERIES, CODES))
+        expected = loss.head(queries.cpu()[:, None], codes.cpu()).argsort(dim=1, descending=True).tolist()
+    assert rank(f"model:{folder}", tmp_path, pooling="mean", trust_remote_code=True) == expected
+
+
+@pytest.mark.embed
+def test_settings_depend_on_the_content_of_the_folder(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder, _ = save_siamese(tmp_path / "mine")
+    before = make_searcher(f"model:{folder}").settings
+    assert make_searcher(f"model:{folder}/").settings == before
+    save_file({name: 2 * weights for name, weights in load_file(folder / HEAD).items()}, folder / HEAD)
+    assert make_searcher(f"model:{folder}").settings != before
+
+
+@pytest.mark.embed
+@pytest.mark.parametrize("recipe", ["siamese", "coclr", "unif"])
+def test_hf_refuses_models_that_are_not_compared_by_their_inner_product(tmp_path: Path, recipe: str) -> None:
+    folder = save_record(save_sentence_transformer(tmp_path / "mine"), recipe)
+    with pytest.raises(UsageError, match=f"model:{folder}"):
+        make_searcher(f"hf:{folder}")
+
+
+@pytest.mark.embed
+@pytest.mark.parametrize("damage", ["missing head", "damaged head", "link", "pickle", "no encoder", "custom code"])
+def test_a_damaged_folder_raises_usage_error(tmp_path: Path, damage: str) -> None:
+    folder, _ = save_siamese(tmp_path / "mine")
+    match damage:
+        case "missing head":
+            (folder / HEAD).unlink()
+        case "damaged head":
+            (folder / HEAD).write_bytes((folder / HEAD).read_bytes()[:-1])
+        case "link":
+            (folder / "config.json").rename(tmp_path / "config.json")
+            (folder / "config.json").symlink_to(tmp_path / "config.json")
+        case "pickle":
+            (folder / "pytorch_model.bin").touch()
+        case "no encoder":
+            (folder / "modules.json").write_text("[]")
+        case "custom code":
+            (folder / "modules.json").write_text('[{"idx": 0, "name": "0", "path": "", "type": "mine.Module"}]')
+    with pytest.raises(UsageError, match=str(folder)):
+        rank(f"model:{folder}", tmp_path, trust_remote_code=True)
+
+
+def test_a_folder_that_was_not_trained_raises_usage_error(tmp_path: Path) -> None:
+    for name in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(UsageError, match=RECORD):
+            make_searcher(f"model:{name}")
+    with pytest.raises(ConfigError):
+        make_searcher("model:")

@@ -1,0 +1,163 @@
+"""Searchers of `siamese` and `coclr` rank by the score of the head, and answer yes or no."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import RunFolderError, UsageError
+from agent.retrieval.searchers.base import CosineSearcher
+from tests.retrieval.searchers.test_dense import CODES, HashEmbedder, silent
+
+pytestmark = pytest.mark.embed
+
+QUERIES = [f"query {n}" for n in range(70)]
+
+
+def draw_head(dimensions: int = 8, hidden: int = 5, seed: int = 1) -> tuple[Any, Any]:
+    random = np.random.default_rng(seed)
+    return (
+        random.normal(size=(hidden, 4 * dimensions)).astype(np.float32),
+        random.normal(size=(1, hidden)).astype(np.float32),
+    )
+
+
+def compute_score(w1: Any, w2: Any, q: Any, c: Any) -> float:
+    """Compute equation 2."""
+    relation = np.tanh(w1.astype(float) @ np.concatenate([q, c, q - c, q * c]))
+    return float(1 / (1 + np.exp(-(w2.astype(float) @ relation)[0])))
+
+
+def make_searcher(folder: Path, *, dimensions: int = 8) -> Any:
+    from agent.retrieval.searchers.siamese import Head, SiameseSearcher
+
+    return SiameseSearcher(HashEmbedder(), Head(*draw_head(dimensions)), folder)
+
+
+def hash_text(text: str) -> Any:
+    return HashEmbedder()._hash(text).astype(np.float32).astype(float)
+
+
+def test_codes_are_ranked_by_the_score_of_the_head(tmp_path: Path) -> None:
+    searcher = make_searcher(tmp_path)
+    searcher.index(CODES, silent)
+    results = list(searcher.search(QUERIES, 10, silent))
+    assert len(results) == len(QUERIES)
+    for query, result in zip(QUERIES, results, strict=True):
+        exact = np.array([compute_score(*draw_head(), hash_text(query), hash_text(code)) for code in CODES])
+        assert result.positions.tolist() == np.argsort(-exact)[:10].tolist()
+        assert 1 / (1 + np.exp(-result.scores)) == pytest.approx(exact[result.positions], abs=1e-6)
+
+
+def test_a_pair_is_answered_with_yes_at_a_score_of_one_half(tmp_path: Path) -> None:
+    codes = CODES[: len(QUERIES)]
+    answers = make_searcher(tmp_path).answer(QUERIES, codes, silent)
+    pairs = zip(QUERIES, codes, strict=True)
+    assert answers == [compute_score(*draw_head(), hash_text(query), hash_text(code)) >= 0.5 for query, code in pairs]
+    assert set(answers) == {True, False}
+
+
+def test_pairs_need_one_code_per_query(tmp_path: Path) -> None:
+    searcher = make_searcher(tmp_path)
+    assert searcher.answer([], [], silent) == []
+    with pytest.raises(UsageError):
+        searcher.answer(QUERIES, CODES, silent)
+
+
+def test_vectors_are_stored_and_reused(tmp_path: Path) -> None:
+    make_searcher(tmp_path).index(CODES, silent)
+    searcher = make_searcher(tmp_path)
+    searcher.index(CODES, silent)
+    assert searcher._embedder.embedded == []
+
+
+def test_the_searcher_has_no_cosine(tmp_path: Path) -> None:
+    assert not isinstance(make_searcher(tmp_path), CosineSearcher)
+
+
+def test_an_encoder_with_other_dimensions_raises_usage_error(tmp_path: Path) -> None:
+    searcher = make_searcher(tmp_path, dimensions=4)
+    searcher.index(CODES, silent)
+    with pytest.raises(UsageError, match=r"8 .*4"):
+        list(searcher.search(QUERIES, 10, silent))
+    with pytest.raises(UsageError, match=r"8 .*4"):
+        searcher.answer(QUERIES, CODES[: len(QUERIES)], silent)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(1, 30))
+def test_identical_vectors_tie_at_any_position(values: list[int], dimensions: int) -> None:
+    from agent.retrieval.searchers.siamese import Head
+
+    random = np.random.default_rng(0)
+    codes = random.normal(size=(5, dimensions)).astype(np.float32)[values]
+    scores = Head(*draw_head(dimensions)).score(random.normal(size=(2, 1, dimensions)), codes).astype(np.float32)
+    for value in set(values):
+        assert len(set(scores[0][np.array(values) == value])) == 1
+
+
+@given(st.integers(1, 12), st.integers(1, 6), st.integers(0, 9))
+def test_numpy_and_torch_compute_the_same_scores(dimensions: int, count: int, seed: int) -> None:
+    import torch
+
+    from agent.retrieval.searchers import siamese
+    from agent.training.siamese import Head
+
+    torch.manual_seed(seed)
+    head = Head(dimensions).double()
+    queries, codes = torch.randn(2, count, dimensions, dtype=torch.float64)
+    ours = siamese.Head(head.w1.weight.detach().numpy(), head.w2.weight.detach().numpy())
+    expected = head(queries[:, None], codes).detach().numpy()
+    assert ours.score(queries.numpy()[:, None], codes.numpy()) == pytest.approx(expected, abs=1e-9)
+    assert ours.score(queries.numpy(), codes.numpy()) == pytest.approx(np.diag(expected), abs=1e-9)
+    assert head(queries, codes).detach().numpy() == pytest.approx(np.diag(expected), abs=1e-9)
+
+
+def test_the_head_that_torch_saves_is_loaded(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    from agent.retrieval.searchers.siamese import load_head
+    from agent.training.siamese import Head
+
+    head = Head(4)
+    save_file(head.state_dict(), tmp_path / "head.safetensors")
+    assert load_head(tmp_path / "head.safetensors").dimensions == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"w1.weight": np.zeros((5, 30), np.float32)},
+        {"w1.weight": np.zeros((5, 32), np.float64)},
+        {"w1.weight": np.zeros((5, 32, 1), np.float32)},
+        {"w1.weight": np.zeros((0, 32), np.float32), "w2.weight": np.zeros((1, 0), np.float32)},
+        {"w1.weight": np.full((5, 32), np.nan, np.float32)},
+        {"w2.weight": np.zeros((2, 5), np.float32)},
+        {"w2.weight": np.zeros((1, 6), np.float32)},
+        {"w3.weight": np.zeros((1, 5), np.float32)},
+    ],
+)
+def test_weights_that_are_no_head_raise_an_error_with_the_path(tmp_path: Path, change: Any) -> None:
+    from safetensors.numpy import save_file
+
+    from agent.retrieval.searchers.siamese import load_head
+
+    path = tmp_path / "head.safetensors"
+    save_file({**dict(zip(("w1.weight", "w2.weight"), draw_head(), strict=True)), **change}, path)
+    with pytest.raises(RunFolderError, match=str(path)):
+        load_head(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff" * 8, b"\0" * 64])
+def test_a_damaged_missing_or_linked_head_raises_an_error_with_the_path(tmp_path: Path, content: bytes) -> None:
+    from agent.retrieval.searchers.siamese import load_head
+
+    (tmp_path / "damaged").write_bytes(content)
+    (tmp_path / "link").symlink_to(tmp_path / "damaged")
+    for name in ("damaged", "link", "missing"):
+        with pytest.raises(RunFolderError, match=name):
+            load_head(tmp_path / name)
