@@ -15,6 +15,7 @@ from agent.cli.options import (
     EnvOptions,
     ExecOptions,
     Formats,
+    Like,
     ListOptions,
     ModelOptions,
     PairsFiles,
@@ -66,10 +67,7 @@ def annotate(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Estimate calls, tokens, cost and time without calling a model.")
     ] = False,
-    like: Annotated[
-        Path | None,
-        typer.Option(metavar="RUN", help="Base the --dry-run estimate on this run, which must use the same variant."),
-    ] = None,
+    like: Like = None,
     *,
     options: AnnotateOptions,
 ) -> None:

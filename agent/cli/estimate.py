@@ -16,8 +16,23 @@ from agent.wording import plural
 _MINUTE, _HOUR = 60, 3600
 
 
-def estimate_as_json(estimate: RunForecast | None) -> dict[str, Any]:
-    """Return a forecast as JSON, with 90% prediction intervals and the run on which the forecast is based."""
+def report_estimate(estimate: RunForecast | None, out: Path, console: Console, *, as_json: bool, **more: Any) -> None:
+    """Print a forecast for the run in `out` as a table, or as JSON that also contains `more`.
+
+    The JSON contains 90% prediction intervals and the run on which the forecast is based. The forecast's notes are
+    printed on `console`.
+    """
+    if as_json:
+        print_json({**more, **_as_json(estimate)})
+    elif estimate is None:
+        print_text(Console(), f"Nothing to annotate: {out} is complete.")
+    else:
+        _print(estimate)
+    for note in () if estimate is None else estimate.notes:
+        print_text(console, f"note: {note}")
+
+
+def _as_json(estimate: RunForecast | None) -> dict[str, Any]:
     if estimate is None:
         return {"annotations": 0}
     document = asdict(estimate.forecast)
@@ -28,21 +43,7 @@ def estimate_as_json(estimate: RunForecast | None) -> dict[str, Any]:
     return {**document, "like": None if estimate.like is None else str(estimate.like)}
 
 
-def report_estimate(estimate: RunForecast | None, out: Path, console: Console, *, as_json: bool, **more: Any) -> None:
-    """Print a forecast as a table, or as JSON that also contains `more`. Print the forecast's notes on `console`."""
-    if as_json:
-        print_json({**more, **estimate_as_json(estimate)})
-    else:
-        print_estimate(estimate, out)
-    for note in () if estimate is None else estimate.notes:
-        print_text(console, f"note: {note}")
-
-
-def print_estimate(estimate: RunForecast | None, out: Path) -> None:
-    """Print a forecast for the run in `out` as a table."""
-    if estimate is None:
-        print_text(Console(), f"Nothing to annotate: {out} is complete.")
-        return
+def _print(estimate: RunForecast) -> None:
     plan, forecast = estimate.plan, estimate.forecast
     pairs = plural(len({turn.pair.id for turn in plan.turns}), "pair")
     roles = " · ".join(f"{name} {_format_number(role.input_tokens)}" for name, role in forecast.roles.items())

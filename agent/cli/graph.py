@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from agent.cli.text import print_json
-from agent.graph import Variant, check_variant, list_variants, load_variant, render_mermaid
+from agent.graph import check_variant, list_variants, load_variant, render_mermaid
 from agent.nodes import BUILT_IN
 
 _LISTED_FIELDS = {"name", "title", "paper"}
@@ -18,7 +18,12 @@ def run(name: str | None, without: tuple[str, ...], *, as_json: bool) -> None:
         UsageError: the variant does not exist or is invalid.
     """
     if name is None:
-        _print_list([load_variant(name) for name in list_variants()], as_json)
+        variants = [load_variant(name) for name in list_variants()]
+        if as_json:
+            print_json([variant.model_dump(include=_LISTED_FIELDS) for variant in variants])
+            return
+        for variant in variants:
+            typer.echo(f"{variant.name:<14} {variant.title}" + (f" ({variant.paper})" if variant.paper else ""))
         return
     variant = load_variant(name)
     for node in without:
@@ -28,11 +33,3 @@ def run(name: str | None, without: tuple[str, ...], *, as_json: bool) -> None:
         print_json({**variant.model_dump(), "mermaid": render_mermaid(variant)})
     else:
         typer.echo(render_mermaid(variant), nl=False)
-
-
-def _print_list(variants: list[Variant], as_json: bool) -> None:
-    if as_json:
-        print_json([variant.model_dump(include=_LISTED_FIELDS) for variant in variants])
-        return
-    for variant in variants:
-        typer.echo(f"{variant.name:<14} {variant.title}" + (f" ({variant.paper})" if variant.paper else ""))

@@ -107,6 +107,10 @@ PairsFiles = Annotated[
         "datasets, or patterns such as 'more/*.jsonl'. Pass - to read JSON Lines from standard input.",
     ),
 ]
+Like = Annotated[
+    Path | None,
+    typer.Option(metavar="RUN", help="Base the --dry-run estimate on this run, which must use the same variant."),
+]
 BaseUrl = Annotated[str | None, typer.Option(help="URL of the server for openai:MODEL [default: OPENAI_BASE_URL].")]
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run the Python code that an hf:NAME model contains.")

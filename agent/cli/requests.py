@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from agent.cli.declaring import SettingsCommand, add_options
-from agent.cli.options import ExportOptions, ImportOptions, PairsFiles, Without
+from agent.cli.options import AsJson, ExportOptions, ImportOptions, PairsFiles, Without
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -44,7 +44,7 @@ def import_(
     price_factor: Annotated[
         float, typer.Option(min=0, metavar="X", help="Price of the replies relative to the list price.")
     ] = 0.5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")] = False,
+    as_json: AsJson = False,
     *,
     options: ImportOptions,
 ) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from agent.annotator import Annotator
 from agent.cli import DONE, SOME_ERRORS
-from agent.cli.annotating import read_setup
+from agent.cli.annotate import read_setup
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ImportOptions, RunOptions
 from agent.cli.progress import Display

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from agent.cli.declaring import SettingsCommand, add_options
-from agent.cli.options import AsJson, BaseUrl, PoolOptions, TrustRemoteCode, Without
+from agent.cli.options import AsJson, BaseUrl, Like, PoolOptions, TrustRemoteCode, Without
 
 app = typer.Typer(no_args_is_help=True, help="Measure how well code searchers answer queries.")
 
@@ -187,10 +187,7 @@ def judge(
         bool,
         typer.Option("--dry-run", help="Print the number of results to judge and the estimated cost, then exit."),
     ] = False,
-    like: Annotated[
-        Path | None,
-        typer.Option(metavar="RUN", help="Base the --dry-run estimate on this run, which must use the same variant."),
-    ] = None,
+    like: Like = None,
     *,
     options: PoolOptions,
 ) -> None:
