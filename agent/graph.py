@@ -72,9 +72,9 @@ class Variant(BaseModel):
         return self.model_copy(update={**names, "start": targets.get(self.start, self.start), "nodes": remaining})
 
 
-def list_variants(folder: Path | None = None) -> list[str]:
-    """Return the names of the built-in variants, or of the variants in `folder`."""
-    return sorted(path.stem for path in (folder or find_data_folder("graphs")).glob("*.yaml"))
+def list_variants() -> list[str]:
+    """Return the names of the built-in variants."""
+    return sorted(path.stem for path in find_data_folder("graphs").glob("*.yaml"))
 
 
 def load_variant(source: str | Path | Mapping[str, Any] | Variant) -> Variant:
@@ -198,18 +198,16 @@ def check_variant(variant: Variant, nodes: Mapping[str, Node]) -> None:
         raise GraphError(f"variant {variant.name!r} can end without a label")
 
 
-def find_readers(
-    setting: str, variant: Variant | None = None, nodes: Mapping[str, Node] = BUILT_IN
-) -> list[str] | None:
-    """Return the names of the nodes that read a setting such as `pipeline.votes`.
+def find_readers(setting: str, variant: Variant | None = None) -> list[str] | None:
+    """Return the names of the built-in nodes that read a setting such as `pipeline.votes`.
 
     If `variant` is set, return only its nodes. Return None if the setting is not tied to particular nodes.
     """
     group, _, name = setting.partition(".")
     if group == "sandbox" or setting in _SANDBOX_SETTINGS:
-        readers = [reader for reader, node in nodes.items() if node.uses_sandbox]
+        readers = [reader for reader, node in BUILT_IN.items() if node.uses_sandbox]
     else:
-        readers = [reader for reader, node in nodes.items() if group == "pipeline" and name in node.settings]
+        readers = [reader for reader, node in BUILT_IN.items() if group == "pipeline" and name in node.settings]
     if not readers:
         return None
     return readers if variant is None else [reader for reader in readers if reader in variant.nodes]

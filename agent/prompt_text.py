@@ -50,11 +50,7 @@ def make_printable(text: str) -> str:
     an interpreter reads it. A leading byte-order mark is removed, because Python also ignores it.
     """
     text = replace_surrogates(text).replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
-    return _INVISIBLE.sub(lambda match: _escape(ord(match[0])), text)
-
-
-def _escape(code: int) -> str:
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return _INVISIBLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def fit(text: str, name: str) -> str:

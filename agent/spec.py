@@ -126,7 +126,7 @@ class RunSpec:
             budget=budget if isinstance(budget, Budget) else None,
             backend=None if isinstance(backend, str) else backend,
             executions=executions,
-            emit=arguments["on_event"] or _ignore_event,
+            emit=arguments["on_event"] or (lambda _event: None),
             tracer=create_tracer(config.tracing),
         )
 
@@ -186,10 +186,6 @@ class RunSpec:
 
 def _as_path(value: Any) -> Any:
     return Path(value) if isinstance(value, str) else value
-
-
-def _ignore_event(_event: Event) -> None:
-    """Discard an event."""
 
 
 def _check_objects(arguments: Mapping[str, Any], model_options: Mapping[str, Any]) -> None:

@@ -51,6 +51,17 @@ class RunSetup:
     out: Path
     options: RunOptions
 
+    def create_annotator(self, **more: Any) -> Annotator:
+        """Create an annotator with these settings. `more` contains its other arguments."""
+        return Annotator(
+            model=self.models,
+            variant=self.variant,
+            prompts=self.prompts,
+            unsupported=self.options.unsupported,
+            config=self.config,
+            **more,
+        )
+
 
 @dataclass(frozen=True)
 class RunOutcome:
@@ -161,16 +172,8 @@ def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
     print_unused_options(console, options, [setup.variant], setup.models)
     stop_error: KeyboardInterrupt | RunStopped | None = None
     with Display(console) as display, export_traces(config.tracing, lambda text: display(Note(text))):
-        annotator = Annotator(
-            run_dir=setup.out,
-            model=setup.models,
-            variant=setup.variant,
-            prompts=setup.prompts,
-            unsupported=options.unsupported,
-            retry_errors=options.retry_errors,
-            config=config,
-            cache=setup.cache,
-            on_event=display,
+        annotator = setup.create_annotator(
+            run_dir=setup.out, retry_errors=options.retry_errors, cache=setup.cache, on_event=display
         )
         try:
             run_interruptible(_annotate_all(annotator, setup.pairs, options.limit))

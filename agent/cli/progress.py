@@ -169,14 +169,14 @@ class Display:
 
 
 class Steps:
-    """Shows the progress of consecutive steps. `clock` returns seconds.
+    """Shows the progress of consecutive steps.
 
     `prefix` precedes the name of each step and may change at any time.
     """
 
-    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, console: Console) -> None:
         self.prefix = self._step = ""
-        self._gauge = Gauge(console, clock)
+        self._gauge = Gauge(console, time.monotonic)
 
     def __enter__(self) -> Self:
         return self

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import typer
 
-from agent.annotator import Annotator
 from agent.cli import DONE, SOME_ERRORS
 from agent.cli.annotate import read_setup
 from agent.cli.interrupts import run_interruptible
@@ -78,15 +77,7 @@ def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> 
         file = stack.enter_context(stack.enter_context(replacing(options.out)).open("wb"))
         display = stack.enter_context(Display(console))
         stack.enter_context(export_traces(setup.config.tracing, lambda text: display(Note(text))))
-        annotator = Annotator(
-            model=setup.models,
-            variant=setup.variant,
-            prompts=setup.prompts,
-            unsupported=options.unsupported,
-            config=setup.config,
-            cache=cache,
-            on_event=display,
-        )
+        annotator = setup.create_annotator(cache=cache, on_event=display)
         transport = _ExportTransport(model, file)
         counts = run_interruptible(
             _count_by_success(Run(replace(annotator.spec, transport=transport)), setup.pairs, options.limit)

@@ -15,6 +15,7 @@ from agent.evaluation.estimates import ReviewChoice, RunEstimates
 from agent.evaluation.measures import FORMULAS, Agreement, Confusion, Scores
 from agent.evaluation.scoring import AnnotatorReport, ScoreReport, build_report
 from agent.evaluation.statistics import BootstrapSettings, format_interval, format_number
+from agent.views.comparison import build_bin_row, build_group_row
 from agent.wording import plural
 
 TitledTable = tuple[str, Table]
@@ -140,16 +141,7 @@ def _tabulate_breakdown(run: str, breakdown: Breakdown) -> Iterator[TitledTable]
 def _tabulate_groups(groups: Sequence[BreakdownGroup]) -> Table:
     table = make_table("", "pairs", "accuracy", "Wilson", "tp", "fp", "fn", "tn", "null")
     for group in groups:
-        c = group.confusion
-        counts = (c.tp, c.fp, c.fn, c.tn, c.null_positive + c.null_negative)
-        add_row(
-            table,
-            group.name,
-            f"{group.pairs}",
-            format_number(group.accuracy),
-            format_interval(group.interval),
-            *map(str, counts),
-        )
+        add_row(table, *build_group_row(group))
     return table
 
 
@@ -162,14 +154,7 @@ def _tabulate_calibration(run: str, calibration: Calibration) -> TitledTable:
     table = make_table("confidence", "labels", "mean confidence", "accuracy", "Wilson")
     for row in calibration.table:
         if row.count:
-            add_row(
-                table,
-                row.name,
-                f"{row.count}",
-                format_number(row.confidence),
-                format_number(row.accuracy),
-                format_interval(row.interval),
-            )
+            add_row(table, *build_bin_row(row))
     return title, table
 
 

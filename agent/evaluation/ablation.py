@@ -13,10 +13,9 @@ from agent.annotator import Annotator
 from agent.config import Config
 from agent.errors import ConfigError
 from agent.events import Event, Note
-from agent.graph import Pipeline, Variant, build, list_variants, load_variant
+from agent.graph import Variant, build, list_variants, load_variant
 from agent.llm.budget import Budget
 from agent.llm.models import Models
-from agent.sandbox.base import SandboxBackend
 from agent.sandbox.select import choose
 from agent.sandbox.session import SharedExecutions
 from agent.store import files
@@ -132,12 +131,13 @@ class AblationRuns:
     runs: tuple[VariantRun, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.runs = tuple(
-            VariantRun(
-                variant, self.out / make_folder_name(variant), _build_pipeline(variant, self.models).uses_sandbox
-            )
-            for variant in self.variants
-        )
+        runs = []
+        for variant in self.variants:
+            pipeline = build(variant)
+            for role in pipeline.roles:
+                self.models.for_role(role)
+            runs.append(VariantRun(variant, self.out / make_folder_name(variant), pipeline.uses_sandbox))
+        self.runs = tuple(runs)
 
     async def run(self, pairs: Sequence[Pair], limit: int | None = None) -> None:
         """Annotate all pairs, or the first `limit` pairs, with each variant. Finished annotations are skipped.
@@ -148,9 +148,11 @@ class AblationRuns:
         """
         async with AsyncExitStack() as stack:
             cache = stack.enter_context(SqliteReplyCache(self.cache))
-            budget = self._make_budget()
+            budget, backend = self._make_budget(), None
             async with budget.enforce_deadline():
-                backend = await self._start_backend(stack)
+                if any(run.executes for run in self.runs):
+                    backend = await choose(self.config.sandbox, lambda line: self.on_event(Note(line)))
+                    stack.push_async_callback(backend.close)
             executions = SharedExecutions()
             for run in self.runs:
                 annotator = Annotator(
@@ -181,17 +183,3 @@ class AblationRuns:
                     tokens.append(view.spent_tokens())
         spent_tokens = None if None in tokens else sum(filter(None, tokens))
         return Budget.of(self.config.runner).with_spending(sum_or_none(costs), spent_tokens)
-
-    async def _start_backend(self, stack: AsyncExitStack) -> SandboxBackend | None:
-        if not any(run.executes for run in self.runs):
-            return None
-        backend = await choose(self.config.sandbox, lambda line: self.on_event(Note(line)))
-        stack.push_async_callback(backend.close)
-        return backend
-
-
-def _build_pipeline(variant: Variant, models: Models) -> Pipeline:
-    pipeline = build(variant)
-    for role in pipeline.roles:
-        models.for_role(role)
-    return pipeline

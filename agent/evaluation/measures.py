@@ -266,6 +266,9 @@ def measure_agreement(
     ratings = {annotator.name: [annotator.labels.get(pair) for pair in ids] for annotator in annotators}
     items = list(zip(*ratings.values(), strict=True))
     resampling = ClusterBootstrap(name_clusters(ids, queries), settings)
+    # in the same way as in `krippendorff_alpha`, alpha is computed from sums over pairs
+    observed, zeros, ones = resampling.resample_sums([alpha_terms(item) for item in items], 3).T
+    alphas = 1 - divide((zeros + ones - 1) * observed, 2 * zeros * ones)
     return Agreement(
         of=of,
         annotators=tuple(ratings),
@@ -273,7 +276,7 @@ def measure_agreement(
         comparable=sum(sum(label is not None for label in item) > 1 for item in items),
         queries=resampling.clusters,
         alpha=krippendorff_alpha(items),
-        alpha_interval=_alpha_interval(items, resampling),
+        alpha_interval=resampling.percentile_interval(alphas),
         pairwise=tuple(
             _compare_raters(first, second, zip(ratings[first], ratings[second], strict=True), resampling)
             for first, second in combinations(ratings, 2)
@@ -295,9 +298,3 @@ def _compare_raters(
         kappa=values["kappa"],
         kappa_interval=resampling.percentile_interval(FORMULAS["kappa"](_resample_confusion(cells, resampling))),
     )
-
-
-def _alpha_interval(items: Sequence[Sequence[int | None]], resampling: ClusterBootstrap) -> Interval | None:
-    # in the same way as in `krippendorff_alpha`, alpha is computed from sums over pairs
-    observed, zeros, ones = resampling.resample_sums([alpha_terms(item) for item in items], 3).T
-    return resampling.percentile_interval(1 - divide((zeros + ones - 1) * observed, 2 * zeros * ones))

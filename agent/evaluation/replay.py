@@ -161,7 +161,12 @@ class Replayer:
             ) from error
         if built.installed != lock:
             builder.release(built.key)
-            raise LockUnavailable(f"pair {recorded.pair.id!r}: {_describe_lock_mismatch(lock, built.installed)}")
+            missing = ", ".join(sorted({*lock} - {*built.installed})) or "none"
+            additional = ", ".join(sorted({*built.installed} - {*lock})) or "none"
+            raise LockUnavailable(
+                f"pair {recorded.pair.id!r}: the installed packages differ from the recorded lock (missing: {missing}; "
+                f"additional: {additional})"
+            )
         notes = ["the packages have the recorded versions but different files"] if built.key != key else []
         return built, notes if self._same_interpreter else []
 
@@ -228,12 +233,6 @@ async def open_replayer(
         yield Replayer(view, backend, sandbox, config=config, concurrency=concurrency)
     finally:
         await backend.close()
-
-
-def _describe_lock_mismatch(lock: Sequence[str], built: Sequence[str]) -> str:
-    missing = ", ".join(sorted({*lock} - {*built})) or "none"
-    additional = ", ".join(sorted({*built} - {*lock})) or "none"
-    return f"the installed packages differ from the recorded lock (missing: {missing}; additional: {additional})"
 
 
 @dataclass

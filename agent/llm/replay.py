@@ -80,18 +80,15 @@ class ReplayModel:
                     continue
                 line = _RecordedReply.model_validate(record)
             except (ValueError, RecursionError) as error:
-                raise self._build_error(f"invalid reply: {describe_error(error)}", number) from error
+                cause = f"invalid reply: {describe_error(error)}"
+                raise InputError(cause, path=self._path, line=number) from error
             turn = counts[line.pair, line.role] if line.turn is None else line.turn
             counts[line.pair, line.role] += 1
             key = (line.pair, line.role, turn)
             if key in replies:
-                raise self._build_error(
-                    f"duplicate reply for pair {line.pair!r}, role {line.role!r}, turn {turn}", number
-                )
+                cause = f"duplicate reply for pair {line.pair!r}, role {line.role!r}, turn {turn}"
+                raise InputError(cause, path=self._path, line=number)
             replies[key] = line
         if not replies:
             raise InputError("the file contains no replies", path=self._path)
         return replies
-
-    def _build_error(self, cause: str, number: int) -> InputError:
-        return InputError(cause, path=self._path, line=number)

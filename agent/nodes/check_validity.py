@@ -103,7 +103,10 @@ class CheckValidity(Node):
         except MalformedProgram:
             return None
         environment = state.get("environment")
-        job = replace(build_job(program, environment, tools), timeout=_choose_timeout(state, tools))
+        # short, because mutants may never finish, but long enough for the snippet
+        seconds = state["result"].seconds if "result" in state else 0.0
+        timeout = min(tools.config.test_timeout, max(tools.config.mutant_timeout, _PATIENCE * seconds))
+        job = replace(build_job(program, environment, tools), timeout=timeout)
         # files from the snippet or another mutant must not affect this mutant
         await tools.sandbox.renew()
         purpose: Purpose = "mock" if mutant.kind in _MOCKS else "mutant"
@@ -116,12 +119,6 @@ class CheckValidity(Node):
             mutant=(Mutant(kind=mutant.kind, change=mutant.change), program),
         )
         return MutantResult(mutant.kind, report.status)
-
-
-def _choose_timeout(state: State, tools: Tools) -> float:
-    """Return a timeout in seconds: short, because mutants may never finish, but long enough for the snippet."""
-    seconds = state["result"].seconds if "result" in state else 0.0
-    return min(tools.config.test_timeout, max(tools.config.mutant_timeout, _PATIENCE * seconds))
 
 
 def is_vacuous(results: Sequence[MutantResult]) -> bool | None:

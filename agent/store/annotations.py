@@ -218,7 +218,7 @@ class AnnotationIndex:
 
     def __iter__(self) -> Iterator[Annotation]:
         """Iterate over the last annotation for each pair and round, in file order."""
-        return (self._decode(line, content) for line, content in self.iterate_lines())
+        return (decode_annotation(content, f"{self.path}:{line}") for line, content in self.iterate_lines())
 
     def group_by_pair(self) -> Iterator[list[Annotation]]:
         """For each pair, sorted by id, yield the last annotation of each round."""
@@ -264,10 +264,7 @@ class AnnotationIndex:
         return self._scratch.execute(query)[0][0]
 
     def _read_annotation(self, line: int, position: int, size: int) -> Annotation:
-        return self._decode(line, os.pread(self._file.fileno(), size, position))
-
-    def _decode(self, line: int, content: bytes) -> Annotation:
-        return decode_annotation(content, f"{self.path}:{line}")
+        return decode_annotation(os.pread(self._file.fileno(), size, position), f"{self.path}:{line}")
 
 
 def _encode_key(key: Key) -> tuple[bytes, int]:

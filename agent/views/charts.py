@@ -12,6 +12,7 @@ from textwrap import wrap
 from typing import Any, TypedDict
 
 from agent.evaluation.statistics import Interval
+from agent.wording import escape_hidden
 
 LABEL_LENGTH = 26
 _ROW_PIXELS = 34
@@ -98,21 +99,14 @@ def build_dot(name: str, value: float, interval: Interval | None, **more: Any) -
 
 def format_label(text: str, limit: int = LABEL_LENGTH) -> str:
     """Format text as one line of a chart: truncate it, escape markup, and show unprintable characters as escapes."""
-    line = _escape_line(text)
+    line = escape_hidden(" ".join(text.split()))
     return (line if len(line) <= limit else line[: limit - 1] + "…").translate(_MARKUP)
 
 
 def format_row_label(text: str) -> str:
     """Format text like `format_label`, but on up to two lines, which fit beside a bar."""
-    lines = wrap(_escape_line(text), LABEL_LENGTH, max_lines=2, placeholder="…")
+    lines = wrap(escape_hidden(" ".join(text.split())), LABEL_LENGTH, max_lines=2, placeholder="…")
     return "<br>".join(line.translate(_MARKUP) for line in lines)
-
-
-def _escape_line(text: str) -> str:
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-        for character in " ".join(text.split())
-    )
 
 
 def draw_stacked_bars(
@@ -154,12 +148,11 @@ def draw_bars(
     *,
     alt: str,
     unit: str,
-    colour: str = "accent",
     pairs: Callable[[str], Filter] | None = None,
 ) -> Chart:
     """Return a chart with one bar per (name, value, text). `pairs` returns the filter for the bar with a given name."""
     rows = [
-        (name, [Segment("", value, colour, text, None if pairs is None else pairs(name))])
+        (name, [Segment("", value, "accent", text, None if pairs is None else pairs(name))])
         for name, value, text in values
     ]
     return draw_stacked_bars(rows, alt=alt, unit=unit)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from agent.evaluation.ablation_table import AblationTable
 from agent.evaluation.ablation_text import REMARK, Section, build_sections, list_remarks
-from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration
+from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration, ReliabilityBin
 from agent.evaluation.measures import Scores
 from agent.evaluation.scoring import ScoreReport
 from agent.evaluation.statistics import format_interval, format_number
@@ -118,17 +118,7 @@ def _build_breakdown(breakdown: Breakdown) -> Figure:
             pairs={"marks": format_mark(get_gold_mark_kind(grouping), group.name)})
         for grouping, group in groups
     ]  # fmt: skip
-    rows = [
-        [
-            GROUPING_NAMES[grouping],
-            group.name,
-            f"{group.pairs:,}",
-            f"{group.accuracy:.3f}",
-            format_interval(group.interval),
-            *_format_confusion(group),
-        ]
-        for grouping, group in groups
-    ]
+    rows = [[GROUPING_NAMES[grouping], *build_group_row(group)] for grouping, group in groups]
     columns = {"grouping": False, "group": False} | dict.fromkeys(
         ("pairs", "accuracy", "Wilson", "correct 1", "wrong 1", "wrong 0", "correct 0", "no label"), True
     )
@@ -147,16 +137,6 @@ def _build_calibration(calibration: Calibration) -> Figure:
         for bin_ in bins if bin_.accuracy is not None
     ]  # fmt: skip
     confidences = [bin_.confidence for bin_ in bins if bin_.confidence is not None]
-    rows = [
-        [
-            bin_.name,
-            f"{bin_.count:,}",
-            format_number(bin_.confidence),
-            format_number(bin_.accuracy),
-            format_interval(bin_.interval),
-        ]
-        for bin_ in bins
-    ]
     columns = {"confidence": False} | dict.fromkeys(("labels", "mean confidence", "accuracy", "interval"), True)
     text = (
         f"{plural(calibration.labels, 'label has', 'labels have')} a confidence value. "
@@ -168,11 +148,19 @@ def _build_calibration(calibration: Calibration) -> Figure:
         "Calibration",
         text,
         draw_reliability(dots, confidences, alt="Share of correct labels by confidence"),
-        [build_table(columns, rows)],
+        [build_table(columns, map(build_bin_row, bins))],
     )
 
 
-def _format_confusion(group: BreakdownGroup) -> list[str]:
+def build_group_row(group: BreakdownGroup) -> list[str]:
+    """Return the name of a group, its size, the accuracy with its interval, and the counts tp, fp, fn, tn and null."""
     cells = group.confusion
     counts = cells.tp, cells.fp, cells.fn, cells.tn, cells.null_positive + cells.null_negative
-    return [f"{count:,}" for count in counts]
+    accuracy = format_number(group.accuracy), format_interval(group.interval)
+    return [group.name, f"{group.pairs:,}", *accuracy, *(f"{count:,}" for count in counts)]
+
+
+def build_bin_row(bin_: ReliabilityBin) -> list[str]:
+    """Return the name of a bin, its number of labels, the mean confidence, and the accuracy with its interval."""
+    values = format_number(bin_.confidence), format_number(bin_.accuracy), format_interval(bin_.interval)
+    return [bin_.name, f"{bin_.count:,}", *values]

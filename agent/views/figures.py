@@ -250,11 +250,10 @@ class RunFigures:
         rounds = {f"round {number}": counts for number, counts in sorted(self._work.rounds.items())}
         return cross_tabulate(
             "Rounds", text, {**rounds, "majority": self._pairs.labels}, LABELS, by="round", unit="pairs",
-            pairs=self._filter_round,
+            pairs=lambda row, label: (
+                self._filter_pairs(label=label) if row == "majority" else {"round": row.split()[-1], "label": label}
+            ),
         )  # fmt: skip
-
-    def _filter_round(self, row: str, label: str) -> Filter:
-        return self._filter_pairs(label=label) if row == "majority" else {"round": row.split()[-1], "label": label}
 
     def _build_programs(self) -> list[Figure]:
         work = self._work

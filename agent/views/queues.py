@@ -67,7 +67,10 @@ def build_queue(
     Both queues keep the order of `pairs`. The `low-confidence` queue contains all pairs that have a confidence value,
     lowest first.
     """
-    review_labels = _group_labels_by_pair(reviews)
+    review_labels: dict[str, set[int]] = {}
+    for review in reviews:
+        if review.label is not None:
+            review_labels.setdefault(review.id, set()).add(review.label)
     doubts: dict[QueueKind, list[tuple[float, str, list[str]]]] = {kind: [] for kind in kinds}
     first_rounds: dict[str, int] = {}
     for rounds in pairs:
@@ -82,8 +85,9 @@ def build_queue(
         for _priority, pair_id, reasons in sorted(doubts[kind], key=itemgetter(0)):
             why.setdefault(pair_id, []).extend(reasons)
     entries = tuple(QueueEntry(pair_id, first_rounds[pair_id], tuple(reasons)) for pair_id, reasons in why.items())
-    chosen = entries[:limit]
-    return Queue(f"{' and '.join(kinds)}, {_describe_count(len(chosen), len(entries))}", chosen)
+    chosen, pairs_found = entries[:limit], plural(len(entries), "pair")
+    count = pairs_found if len(chosen) == len(entries) else f"the first {len(chosen):,} of {pairs_found}"
+    return Queue(f"{' and '.join(kinds)}, {count}", chosen)
 
 
 _Doubt = tuple[float, list[str]]
@@ -120,19 +124,6 @@ _FINDERS: Mapping[QueueKind, Callable[[Sequence[Annotation], Set[int]], _Doubt]]
 }
 
 
-def _group_labels_by_pair(reviews: Iterable[Review]) -> dict[str, set[int]]:
-    labels: dict[str, set[int]] = {}
-    for review in reviews:
-        if review.label is not None:
-            labels.setdefault(review.id, set()).add(review.label)
-    return labels
-
-
-def _describe_count(chosen: int, all_pairs: int) -> str:
-    pairs = plural(all_pairs, "pair")
-    return pairs if chosen == all_pairs else f"the first {chosen:,} of {pairs}"
-
-
 @dataclass(frozen=True)
 class SampleRequest:
     """The options of a requested sample.
@@ -162,10 +153,8 @@ def load_or_draw_sample(
             _check_sample(sample, request, annotations, view)
             return sample
         size = DEFAULT_SIZE if request.size is None else request.size
-        by, seed = (
-            DEFAULT_BY if request.by is None else request.by,
-            DEFAULT_SEED if request.seed is None else request.seed,
-        )
+        by = DEFAULT_BY if request.by is None else request.by
+        seed = DEFAULT_SEED if request.seed is None else request.seed
         sample = draw_sample(annotations(), by, size, seed)
         write_sample(path, sample)
         return sample

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from agent.datasets.encoding import dumps
 from agent.history import Command, Event, Exchange, Execution, History, Program, Visit
-from agent.prompt_text import truncate
+from agent.prompt_text import describe_spec, truncate
 from agent.store.annotations import LabelStatus, get_status
-from agent.types import Annotation, Cause, Pair, QuerySpec, Status, TestReport
+from agent.types import Annotation, Cause, Pair, Status, TestReport
 from agent.wording import plural
 
 TEXT_LIMIT = 60_000
@@ -75,7 +75,9 @@ def iterate_event_steps(history: History) -> Iterator[StoryStep]:
                     yield _describe_exchange(event, is_reask[id(event)])
                 case Program():
                     programs += 1
-                    yield _describe_program(event, programs, history.pair.language)
+                    source = Part(event.source, kind="code", language=history.pair.language)
+                    stand_ins = {"stand-ins": ", ".join(event.stand_ins)} if event.stand_ins else {}
+                    yield StoryStep("program", f"program {programs}", (source,), stand_ins)
                 case Execution():
                     executions += event.purpose == "test"
                     yield _describe_execution(event, executions)
@@ -84,7 +86,7 @@ def iterate_event_steps(history: History) -> Iterator[StoryStep]:
                     yield StoryStep("command", f"command: {event.outcome}", (Part(text, kind="console"),))
                 case Visit():
                     if event.spec is not None:
-                        yield StoryStep("readings", "readings of the query", (Part(_format_readings(event.spec)),))
+                        yield StoryStep("readings", "readings of the query", (Part(describe_spec(event.spec)),))
                     yield StoryStep("visit", f"{event.node}: {event.outcome}", (), {"time": f"{event.seconds:.2f} s"})
 
 
@@ -229,11 +231,6 @@ def _describe_exchange(exchange: Exchange, is_reask: bool) -> StoryStep:
     return StoryStep("reply", f"{title}, {paid}", tuple(parts), _drop_empty(**facts))
 
 
-def _describe_program(program: Program, number: int, language: str) -> StoryStep:
-    facts = {"stand-ins": ", ".join(program.stand_ins)} if program.stand_ins else {}
-    return StoryStep("program", f"program {number}", (Part(program.source, kind="code", language=language),), facts)
-
-
 def _describe_execution(execution: Execution, number: int) -> StoryStep:
     facts = {
         "exit code": str(execution.exit_code) if execution.exit_code else "",
@@ -262,13 +259,6 @@ def _iterate_report_parts(report: TestReport) -> Iterator[Part]:
     yield Part(kind="outcomes", outcomes=tuple(outcomes))
     if report.message:
         yield Part(report.message, kind="console")
-
-
-def _format_readings(spec: QuerySpec) -> str:
-    lines = []
-    for number, reading in enumerate(spec.readings, 1):
-        lines += [f"{number}. {reading.text}", *(f"   - {requirement}" for requirement in reading.requirements)]
-    return "\n".join(lines)
 
 
 def _collect_grounds(annotation: Annotation) -> dict[str, str]:

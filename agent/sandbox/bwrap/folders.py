@@ -51,7 +51,7 @@ class BwrapFolders:
         try:
             for folder in (root, root / "bwrap", self.base, self.envs, self.staging):
                 make_readable(folder)
-            self.etc = self._write_folder("etc", _ETC, "", _add_mount_points)
+            self.etc = self._write_folder("etc", _ETC, "", lambda folder: (folder / "alternatives").mkdir())
             sources = {name: read_source(name) for name in _SOURCES}
             self.inside = self._write_folder("inside", sources, f"{interpreter}", partial(_compile_all, interpreter))
         except OSError as error:
@@ -98,10 +98,6 @@ def make_readable(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if os.geteuid() == 0:
         folder.chmod(0o755)
-
-
-def _add_mount_points(folder: Path) -> None:
-    (folder / "alternatives").mkdir()
 
 
 def _compile_all(interpreter: Interpreter, folder: Path) -> None:
