@@ -33,7 +33,6 @@ from agent.evaluation.recorded import (
 from agent.evaluation.replay import ReplayCounts, ReplayFailure, ReplayResult, open_replayer
 from agent.store.annotations import Key
 from agent.store.run_view import RunView, load_run
-from agent.types import TestReport
 from agent.wording import plural
 
 _MAX_LISTED = 50
@@ -184,18 +183,16 @@ def _print(outcome: ReplayResult) -> None:
     if outcome.cause is not None:
         print_text(console, _CAUSES[outcome.cause])
     which = f"execution {outcome.execution}" + (f" of round {outcome.round}" if outcome.round else "")
-    print_text(console, f"{which}: {_format_report(outcome.report)}, in {outcome.seconds:.2f} s")
+    report = outcome.report
+    cause = "" if report.cause is None else f" (cause: {report.cause.value})"
+    passed = f"{report.passed} of {plural(len(report.cases), 'case')} passed"
+    print_text(console, f"{which}: {report.status.value}{cause}, {passed}, in {outcome.seconds:.2f} s")
     for difference in outcome.differences:
         then, now = difference.then or "none", difference.now or "none"
         print_text(
             console,
             f"  {one_line(difference.subject)}\n    then  {one_line(then, 300)}\n    now   {one_line(now, 300)}",
         )
-
-
-def _format_report(report: TestReport) -> str:
-    cause = "" if report.cause is None else f" (cause: {report.cause.value})"
-    return f"{report.status.value}{cause}, {report.passed} of {plural(len(report.cases), 'case')} passed"
 
 
 def _print_all(run_replay: RunReplay, options: ReplayOptions) -> None:

@@ -97,15 +97,12 @@ def read_gold(path: Path | str) -> Gold:
     rows: dict[str, _Row] = {}
     for row in _iterate_rows(path):
         if not row.has_label:
-            raise _make_error(
-                path,
-                row,
-                "field 'label' is missing. Every line of a file with gold labels needs a label of 0, 1 or null.",
-            )
+            cause = "field 'label' is missing. Every line of a file with gold labels needs a label of 0, 1 or null."
+            raise InputError(cause, path=path, line=row.line)
         earlier = rows.setdefault(row.id, row)
         if (earlier.label, earlier.query) != (row.label, row.query):
             cause = f"pair {row.id[:60]!r} has a different label or query on line {earlier.line}"
-            raise _make_error(path, row, cause)
+            raise InputError(cause, path=path, line=row.line)
     labels = {row.id: row.label for row in rows.values() if row.label is not None}
     if not labels:
         raise InputError("contains no label that is 0 or 1", path=path)
@@ -151,14 +148,15 @@ def read_labels(path: Path | str) -> tuple[list[Rater], dict[str, str]]:
     for row in _iterate_rows(path):
         with_votes = bool(row.votes) if with_votes is None else with_votes
         if bool(row.votes) != with_votes:
-            raise _make_error(path, row, "some lines have 'votes' and some do not. Use the same fields in all lines.")
+            cause = "some lines have 'votes' and some do not. Use the same fields in all lines."
+            raise InputError(cause, path=path, line=row.line)
         if row.query is not None:
             queries.setdefault(row.id, row.query)
         for name, label in _iterate_labels(path, row):
             line = lines.setdefault((name, row.id), row.line)
             if labels.setdefault(name, {}).setdefault(row.id, label) != label:
                 cause = f"pair {row.id[:60]!r}: the label from {name[:60]!r} differs from the label on line {line}"
-                raise _make_error(path, row, cause)
+                raise InputError(cause, path=path, line=row.line)
     if not labels:
         raise InputError("contains no labels", path=path)
     return [Rater(name, labels[name]) for name in labels], queries
@@ -168,16 +166,14 @@ def _iterate_labels(path: Path, row: _Row) -> Iterator[tuple[str, int | None]]:
     name = strip_suffixes(path)
     if row.votes:
         if row.annotator is not None:
-            raise _make_error(path, row, "has both 'votes' and 'annotator'. Remove one of these fields.")
+            cause = "has both 'votes' and 'annotator'. Remove one of these fields."
+            raise InputError(cause, path=path, line=row.line)
         yield from ((f"{name} vote {number}", vote) for number, vote in enumerate(row.votes, start=1))
     elif row.has_label:
         yield name if row.annotator is None else row.annotator, row.label
     else:
-        raise _make_error(path, row, "has neither 'label' nor 'votes'. Add the label 0, 1 or null, or a list of votes.")
-
-
-def _make_error(path: Path, row: _Row, cause: str) -> InputError:
-    return InputError(cause, path=path, line=row.line)
+        cause = "has neither 'label' nor 'votes'. Add the label 0, 1 or null, or a list of votes."
+        raise InputError(cause, path=path, line=row.line)
 
 
 def _iterate_rows(path: Path) -> Iterator[_Row]:

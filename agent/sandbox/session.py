@@ -120,18 +120,15 @@ class SandboxSession:
         self._succeeded_commands: list[tuple[tuple[str, ...], float]] = []
         self._environments: dict[str, tuple[str, ...]] = {}
 
-    async def run(self, job: SandboxJob, *, fresh: bool = False) -> RunResult:
+    async def run(self, job: SandboxJob) -> RunResult:
         """Run a program. If an identical run has a result, return that result instead, marked as `shared`.
-
-        If `fresh` is true, the program always runs and the result is not shared. Use this to check whether the outcome
-        is reproducible.
 
         Raises:
             SandboxError: every sandbox failed.
         """
         with self._tracer.span("sandbox", "sandbox run", backend=self._backend.name) as record:
             await self._acquire_slot(record)
-            if self._executions is None or fresh:
+            if self._executions is None:
                 result = await self._run(job)
             else:
                 commands = [argv for argv, _ in self._succeeded_commands]

@@ -159,12 +159,10 @@ def make_counting_backend() -> ScriptedSandbox:
     return ScriptedSandbox(lambda _: RunResult(seconds=next(numbers)), commands=lambda _: CommandResult(0, ""))
 
 
-async def run(
-    backend: ScriptedSandbox, executions: SharedExecutions | None, job: SandboxJob = JOB, *, fresh: bool = False
-) -> float:
+async def run(backend: ScriptedSandbox, executions: SharedExecutions | None, job: SandboxJob = JOB) -> float:
     session = SandboxSession(backend, executions=executions)
     try:
-        return (await session.run(job, fresh=fresh)).seconds
+        return (await session.run(job)).seconds
     finally:
         await session.close()
 
@@ -203,14 +201,6 @@ async def test_runs_after_different_commands_are_not_shared() -> None:
     assert (await first.run(JOB)).seconds == 2
     await second.run_command(["mkdir", "data"], 5)
     assert (await second.run(JOB)).seconds == 2
-
-
-async def test_a_fresh_run_neither_uses_nor_shares_results() -> None:
-    backend, executions = make_counting_backend(), SharedExecutions()
-    assert await run(backend, executions, fresh=True) == 1
-    assert await run(backend, executions) == 2
-    assert await run(backend, executions, fresh=True) == 3
-    assert await run(backend, executions) == 2
 
 
 async def test_errors_are_not_shared() -> None:

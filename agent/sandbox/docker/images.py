@@ -155,17 +155,9 @@ async def ensure_built(
             await install(requirements, interpreter, packages)
         source.pack(packages, context)
         context.seek(0)
-        await call(engine.build, context, tag, _make_threadsafe(progress))
+        loop = asyncio.get_running_loop()  # the build reports its progress from another thread
+        await call(engine.build, context, tag, lambda line: loop.call_soon_threadsafe(progress, line))
     return tag
-
-
-def _make_threadsafe(progress: Progress) -> Progress:
-    loop = asyncio.get_running_loop()
-
-    def relay(line: str) -> None:
-        loop.call_soon_threadsafe(progress, line)
-
-    return relay
 
 
 async def ensure_present(
