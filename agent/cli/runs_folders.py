@@ -71,7 +71,9 @@ def _find_runs(folder: Path) -> Iterator[Path]:
 
 def _read_row(path: Path) -> dict[str, Any]:
     """Return the row for a run. The row for a damaged run contains the problem."""
-    row: dict[str, Any] = {"run": str(path), "last_change": _find_last_change(path)}
+    times = [file.stat().st_mtime for name in _RUN_FILES if (file := path / name).exists()]
+    last_change = datetime.fromtimestamp(max(times)).astimezone().isoformat(timespec="seconds")
+    row: dict[str, Any] = {"run": str(path), "last_change": last_change}
     try:
         with load_run(path) as view:
             return {**row, **_read_run(view)}
@@ -96,12 +98,6 @@ def _read_run(view: RunView) -> dict[str, Any]:
         "variant": variant,
         "model": model,
     }
-
-
-def _find_last_change(path: Path) -> str:
-    """Return the local time of the last write to the run."""
-    times = [file.stat().st_mtime for name in _RUN_FILES if (file := path / name).exists()]
-    return datetime.fromtimestamp(max(times)).astimezone().isoformat(timespec="seconds")
 
 
 def _format_cells(row: Mapping[str, Any]) -> tuple[str, ...]:

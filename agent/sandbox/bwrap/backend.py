@@ -238,12 +238,9 @@ def _find_setup(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapFolder
     interpreter = find_interpreter(python)
     folders = BwrapFolders(root, interpreter)
     seccomp_filter = find_kernel_filter(interpreter.tag.machine)
-    return Bubblewrap(executable, _read_version(executable), interpreter, folders.etc, seccomp_filter), folders
-
-
-def _read_version(executable: str) -> tuple[int, ...]:
     process = subprocess.run([executable, "--version"], capture_output=True, text=True, check=False)
-    return tuple(map(int, re.findall(r"\d+", process.stdout)))
+    version = tuple(map(int, re.findall(r"\d+", process.stdout)))
+    return Bubblewrap(executable, version, interpreter, folders.etc, seccomp_filter), folders
 
 
 def _choose_process_limit(limits: SandboxLimits) -> int:
