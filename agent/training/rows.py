@@ -1,0 +1,208 @@
+"""Draws the rows of an epoch, and places them in batches without false negatives."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice, repeat
+from random import Random
+from typing import Any, NamedTuple
+
+from agent.errors import ExtraMissing, UsageError
+from agent.training.data import TrainingData, TrainingPair
+from agent.training.recipe import Form, Hyperparameters, Rewriting
+
+
+class Row(NamedTuple):
+    """A query with one code and its label, or with a relevant code followed by negatives (form `ranking`)."""
+
+    query: int
+    codes: tuple[int, ...]
+    label: int
+
+
+@dataclass
+class _Batch:
+    """Rows, the clusters of their codes, and the clusters relevant to their queries. `free` counts all other codes."""
+
+    free: int
+    rows: list[Row] = field(default_factory=list)
+    present: set[int] = field(default_factory=set)
+    relevant: set[int] = field(default_factory=set)
+
+
+def rewrite_query(query: str, how: Rewriting, random: Random) -> str:
+    """Rewrite a query of at least two words in a way of section 5.2 of the CoSQA paper.
+
+    `delete` removes a word, `copy` inserts a word once more at any place, and `switch` exchanges two words.
+    """
+    words = query.split()
+    if how == "none" or len(words) < 2:
+        return query
+    first, second = random.sample(range(len(words)), 2)
+    if how == "delete":
+        del words[first]
+    elif how == "copy":
+        words.insert(random.randrange(len(words) + 1), words[first])
+    else:
+        words[first], words[second] = words[second], words[first]
+    return " ".join(words)
+
+
+class EpochRows:
+    """Draws the rows and batches of each epoch, which depend on the data, the settings and the epoch alone.
+
+    Let F(q) be the clusters of all codes that are relevant to a query in the group of q. No negative of q is in F(q).
+    With in-batch negatives, no code of another row of the batch is in F(q) either. `batches` is the number of batches
+    of each epoch. `omitted` counts the rows that are left out of the last drawn epoch, because they fit no batch,
+    contradict F(q), or have an empty text or too few negatives.
+
+    Rows of the form `labels` are all pairs. If no pair has label 0, each relevant pair also gives a row with a random
+    code and label 0 (section 6.1 of the CoSQA paper). Rows of the form `ranking` are the relevant pairs, each with
+    `hard_negatives` codes: codes that have label 0 for the query, filled up with random codes.
+
+    With `alpha`, a batch has rows and negatives of one language: language i with n_i rows with probability
+    n_i^α / Σ_j n_j^α (equation 2 of the ProCQA paper). An epoch then repeats rows of rare languages, and has only some
+    rows of frequent ones. Raises `UsageError` if no pair can be trained on.
+    """
+
+    def __init__(self, data: TrainingData, recipe_form: Form, settings: Hyperparameters, in_batch: bool) -> None:
+        self._data, self._settings, self._in_batch = data, settings, in_batch
+        self._is_ranking = recipe_form == "ranking"
+        relevant: defaultdict[int, set[int]] = defaultdict(set)
+        for query, code, label in data.pairs:
+            if label:
+                relevant[data.query_groups[query]].add(data.code_clusters[code])
+        self._relevant = [relevant[group] for group in data.query_groups]
+        self._codes: defaultdict[str, list[int]] = defaultdict(list)
+        self._sizes: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        for code, text in enumerate(data.codes):
+            if text.strip():
+                self._codes[self._get_language(code)].append(code)
+                self._sizes[self._get_language(code)][data.code_clusters[code]] += 1
+        self._rows: defaultdict[str, list[Row]] = defaultdict(list)
+        self._hard: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        self._add_rows()
+        self.batches = -(-self._total // settings.batch_size)
+        self.draw(0)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # `datasets` pickles the transform to name the dataset, which would copy all texts
+        return str, (self._data.sha256,)
+
+    def draw(self, epoch: int) -> list[list[Row]]:
+        """Draw the batches of an epoch. The dataset has these rows until the next epoch is drawn."""
+        random = Random(f"{self._settings.seed} {epoch}")
+        self._epoch, self.omitted = epoch, self._unusable
+        weights = [len(rows) ** (self._settings.alpha or 0) for rows in self._rows.values()]
+        order = random.choices(list(self._rows), weights, k=self.batches)
+        placed = {language: self._place(language, count, random) for language, count in Counter(order).items()}
+        batches = [placed[language].pop() for language in order]
+        self._drawn = [row for batch in batches for row in batch]
+        return batches
+
+    def make_dataset(self) -> Any:
+        """Return a `datasets.Dataset` of texts. Index i is row i of the epoch that was drawn last (in this process).
+
+        Columns of `ranking` are `query`, `code`, and `negative_1` to `negative_N`. Columns of `labels` are `query`,
+        `code`, `label` and, with a rewriting, `rewritten`, which equals `query` in rows with label 0. Raises
+        `ExtraMissing` without the library `datasets`.
+        """
+        try:
+            from datasets import Dataset
+        except ImportError as error:
+            raise ExtraMissing("train", error) from error
+        rows = Dataset.from_dict({"row": range(self.batches * self._settings.batch_size)})
+        return rows.with_transform(lambda indices: self._fill(indices["row"]))
+
+    def _get_language(self, code: int) -> str:
+        return "" if self._settings.alpha is None else self._data.languages[code]
+
+    def _is_usable(self, pair: TrainingPair) -> bool:
+        has_texts = self._data.queries[pair.query].strip() and self._data.codes[pair.code].strip()
+        is_relevant = self._data.code_clusters[pair.code] in self._relevant[pair.query]
+        return bool(has_texts) and is_relevant == bool(pair.label)
+
+    def _add_rows(self) -> None:
+        distinct = dict.fromkeys(self._data.pairs)
+        pairs = [pair for pair in distinct if self._is_usable(pair)]
+        draws = not self._is_ranking and all(pair.label for pair in pairs)
+        # the number of random codes for which each batch keeps room
+        self._needed = (self._settings.hard_negatives or 0) if self._is_ranking else int(draws)
+        for query, code, label in pairs:
+            language, relevant = self._get_language(code), self._relevant[query]
+            if self._is_ranking and not label:
+                self._hard[language, query].append(code)
+            elif len(self._codes[language]) - self._count(language, relevant) >= self._needed:
+                self._rows[language] += [Row(query, (code,), label), Row(query, (), 0)][: 1 + draws]
+        self._total = sum(map(len, self._rows.values()))
+        if not self._total:
+            raise UsageError(
+                f"{self._data.name}: no pair can be trained on. Each query needs {self._needed} codes that are not"
+                " relevant to it. Add codes or lower --hard-negatives."
+            )
+        expected = sum(1 + draws if pair.label else not self._is_ranking for pair in distinct)
+        self._unusable = expected - self._total
+
+    def _count(self, language: str, clusters: Iterable[int]) -> int:
+        sizes = self._sizes[language]
+        return sum(sizes[cluster] for cluster in clusters)
+
+    def _place(self, language: str, count: int, random: Random) -> list[list[Row]]:
+        """Place rows first-fit, starting from a rotating batch so that no batch stays empty."""
+        rows, clusters = self._rows[language], self._data.code_clusters
+        batches = [_Batch(len(self._codes[language])) for _ in range(count)]
+        shuffled = chain.from_iterable(random.sample(rows, len(rows)) for _ in repeat(None))
+        for position, (query, codes, label) in enumerate(islice(shuffled, -(-self._total * count // self.batches))):
+            if hard := self._hard.get((language, query)):
+                codes += tuple(random.sample(hard, min(len(hard), self._needed)))
+            present, relevant = {clusters[code] for code in codes}, self._relevant[query]
+            for offset in range(count):
+                batch = batches[(position + offset) % count]
+                if len(batch.rows) < self._settings.batch_size and self._fits(language, batch, present, relevant):
+                    batch.rows.append(Row(query, codes, label))
+                    batch.free -= self._count(language, relevant - batch.relevant)
+                    batch.present |= present
+                    batch.relevant |= relevant
+                    break
+            else:
+                self.omitted += 1
+        return [[self._complete(language, row, batch, random) for row in batch.rows] for batch in batches]
+
+    def _fits(self, language: str, batch: _Batch, present: set[int], relevant: set[int]) -> bool:
+        return not self._in_batch or (
+            batch.present.isdisjoint(relevant)
+            and batch.relevant.isdisjoint(present)
+            and batch.free - self._count(language, relevant - batch.relevant) >= self._needed
+        )
+
+    def _complete(self, language: str, row: Row, batch: _Batch, random: Random) -> Row:
+        """Add random codes. With in-batch negatives, they are relevant to no query of the batch."""
+        avoided = batch.relevant if self._in_batch else self._relevant[row.query]
+        clusters, codes, size = self._data.code_clusters, list(row.codes), 1 + self._needed * self._is_ranking
+        for _ in range(20):
+            drawn = dict.fromkeys(random.choices(self._codes[language], k=size - len(codes)))
+            codes += [code for code in drawn if clusters[code] not in avoided and code not in codes]
+            if len(codes) == size:
+                return Row(row.query, tuple(codes), row.label)
+        suitable = [code for code in self._codes[language] if clusters[code] not in avoided and code not in codes]
+        return Row(row.query, (*codes, *random.sample(suitable, size - len(codes))), row.label)
+
+    def _fill(self, indices: Sequence[int]) -> dict[str, list[Any]]:
+        data = self._data
+        # epochs differ in length, and libraries read the first rows
+        rows = [self._drawn[index % len(self._drawn)] for index in indices]
+        columns: dict[str, list[Any]] = {"query": [data.queries[row.query] for row in rows]}
+        for place, codes in enumerate(zip(*(row.codes for row in rows), strict=True)):
+            columns[f"negative_{place}" if place else "code"] = [data.codes[code] for code in codes]
+        if not self._is_ranking:
+            columns["label"] = [row.label for row in rows]
+        if not self._is_ranking and self._settings.rewrite != "none":
+            columns["rewritten"] = [self._rewrite(row) for row in rows]
+        return columns
+
+    def _rewrite(self, row: Row) -> str:
+        query = self._data.queries[row.query]
+        random = Random(f"{self._settings.seed} {self._epoch} {row.query} {row.codes}")
+        return rewrite_query(query, self._settings.rewrite, random) if row.label else query
