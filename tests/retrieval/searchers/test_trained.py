@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agent.errors import ConfigError, RunFolderError, UsageError
@@ -19,6 +20,7 @@ from agent.retrieval.searchers.trained import (
     TrainingRecord,
     read_record,
 )
+from tests.retrieval.searchers.test_unif import compute_vectors, make_encoder, save_encoder
 from tests.retrieval.searchers.tiny_models import save_roberta, save_sentence_transformer
 
 CODES = ["def read(): pass", "def sort(items): return sorted(items)", "x = 1", "class Stack: pass"]
@@ -114,6 +116,16 @@ def test_a_model_with_a_head_ranks_by_it(tmp_path: Path, recipe: str) -> None:
         queries, codes = (loss.model.encode(texts, convert_to_tensor=True) for texts in (QUERIES, CODES))
         expected = loss.head(queries.cpu()[:, None], codes.cpu()).argsort(dim=1, descending=True).tolist()
     assert rank(f"model:{folder}", tmp_path, pooling="mean", trust_remote_code=True) == expected
+
+
+@pytest.mark.embed
+def test_unif_ranks_by_its_own_vectors(tmp_path: Path) -> None:
+    folder = save_record(save_encoder(tmp_path / "mine"), "unif")
+    queries, codes = (
+        compute_vectors(make_encoder(), texts, task) for texts, task in ((QUERIES, "query"), (CODES, "document"))
+    )
+    cosines = queries @ (codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-9)).T
+    assert rank(f"model:{folder}", tmp_path) == np.argsort(-cosines, axis=1, kind="stable").tolist()
 
 
 @pytest.mark.embed
