@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from agent.training.data import TrainingData
-from agent.training.recipe import RECIPES, Hyperparameters
+from agent.training.recipe import Hyperparameters
 from tests.retrieval.searchers.tiny_models import save_roberta
 
 pytestmark = pytest.mark.embed
@@ -77,23 +76,13 @@ def get_weights(loss: Any) -> list[np.ndarray[Any, Any]]:
     return [w.detach().numpy().copy() for w in (loss.model.words.weight, loss.head.w1.weight, loss.head.w2.weight)]
 
 
-def embed(words: np.ndarray[Any, Any], text: Sequence[int]) -> np.ndarray[Any, Any]:
-    return np.sum([place * words[word] for place, word in enumerate(text, 1)], axis=0)
-
-
-def compute_loss(
-    weights: Sequence[np.ndarray[Any, Any]],
-    labels: Sequence[int],
-    rewritten: Sequence[Sequence[int]],
-    *,
-    in_batch: bool,
-) -> float:
+def compute_loss(weights: Sequence[Any], labels: Sequence[int], rewritten: Any, *, in_batch: bool) -> float:
     """Compute equations 2 to 6 for each example, and return the mean."""
     words, w1, w2 = weights
     count = len(labels)
 
     def score(query: Sequence[int], code: Sequence[int]) -> float:
-        q, c = embed(words, query), embed(words, code)
+        q, c = (np.sum([place * words[word] for place, word in enumerate(text, 1)], axis=0) for text in (query, code))
         relation = np.tanh(w1 @ np.concatenate([q, c, q - c, q * c]))
         return float(1 / (1 + np.exp(-(w2 @ relation)[0])))
 
@@ -105,11 +94,8 @@ def compute_loss(
             total -= sum(others) / (count - 1)
         return float(total)
 
-    losses = []
-    for i in range(count):
-        losses.append(compute_example(i, QUERIES[i]))
-        if rewritten and labels[i] == 1:
-            losses[-1] += compute_example(i, rewritten[i])
+    losses = [compute_example(i, QUERIES[i]) for i in range(count)]
+    losses += [compute_example(i, rewritten[i]) for i in range(count) if rewritten and labels[i] == 1]
     return sum(losses) / count
 
 
@@ -129,14 +115,6 @@ def test_the_loss_follows_the_equations(in_batch: bool, rewrite: str, labels: li
     assert compute_torch_loss(loss, labels, rewritten).item() == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_rows_of_table_6_have_different_losses() -> None:
-    losses = {
-        compute_torch_loss(make_loss(in_batch=in_batch), LABELS, REWRITINGS[rewrite]).item()
-        for in_batch, rewrite in TABLE_6
-    }
-    assert len(losses) == len(TABLE_6)
-
-
 @pytest.mark.parametrize(("in_batch", "rewrite"), TABLE_6)
 def test_gradients_are_finite_differences(in_batch: bool, rewrite: str) -> None:
     loss, rewritten = make_loss(in_batch=in_batch), REWRITINGS[rewrite]
@@ -153,14 +131,6 @@ def test_gradients_are_finite_differences(in_batch: bool, rewrite: str) -> None:
             assert gradient[index] == pytest.approx((sides[0] - sides[1]) / (2 * step), abs=1e-6)
 
 
-def test_rewritten_queries_with_label_0_are_ignored() -> None:
-    loss = make_loss(in_batch=True)
-    changed = list(REWRITINGS["switch"])
-    changed[LABELS.index(0)] = [9, 9]
-    losses = [compute_torch_loss(loss, LABELS, rewritten).item() for rewritten in (REWRITINGS["switch"], changed)]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-12)
-
-
 def test_the_loss_is_finite_for_extreme_scores() -> None:
     import torch
 
@@ -174,20 +144,11 @@ def test_the_loss_is_finite_for_extreme_scores() -> None:
 
 
 def test_the_seed_alone_determines_the_head() -> None:
-    import torch
-
     from agent.training.siamese import SiameseLoss
 
-    def draw(seed: int) -> Any:
-        return SiameseLoss(make_encoder(), Hyperparameters(seed=seed)).head.w1.weight
-
-    torch.manual_seed(0)
-    first, following = draw(5), torch.rand(1)
-    torch.manual_seed(0)
-    make_encoder()
-    assert torch.rand(1) == following  # drawing a head does not change the state of the generator
-    assert torch.equal(first, draw(5))
-    assert not torch.equal(first, draw(6))
+    encoder = make_encoder()
+    heads = [SiameseLoss(encoder, Hyperparameters(seed=seed)).head.w1.weight.tolist() for seed in (5, 5, 6)]
+    assert heads[0] == heads[1] != heads[2]
 
 
 def test_the_scorer_returns_the_score_of_each_pair(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,16 +168,13 @@ def test_the_scorer_returns_the_score_of_each_pair(monkeypatch: pytest.MonkeyPat
 
 
 def test_recipes_have_the_hyperparameters_of_the_paper() -> None:
-    recipes = {}
-    for name in ("siamese", "coclr"):
-        module, _, class_name = RECIPES[name].partition(":")
-        recipes[name] = getattr(import_module(f"agent.training.{module}"), class_name)()
-        defaults = recipes[name].defaults
-        assert (recipes[name].name, recipes[name].form) == (name, "labels")
-        assert (defaults.batch_size, defaults.learning_rate, defaults.warmup) == (32, 1e-5, 0.1)
-        assert defaults.pooling == "cls"
-        assert recipes[name].has_in_batch_negatives(defaults) == (name == "coclr")
-    assert (recipes["siamese"].defaults.rewrite, recipes["coclr"].defaults.rewrite) == ("none", "switch")
+    from agent.training.siamese import CoClr, Siamese
+
+    for recipe, in_batch, rewrite in ((Siamese(), False, "none"), (CoClr(), True, "switch")):
+        settings = recipe.defaults
+        assert (settings.batch_size, settings.learning_rate, settings.warmup) == (32, 1e-5, 0.1)
+        assert (settings.pooling, settings.in_batch, settings.rewrite) == ("cls", in_batch, rewrite)
+        assert recipe.has_in_batch_negatives(settings) == in_batch
 
 
 @pytest.mark.parametrize("pooling", [None, "cls", "mean"])
