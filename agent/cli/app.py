@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli import corpus, requests, retrieval, runs
+from agent.cli import corpus, requests, retrieval, runs, training
 from agent.cli.declaring import SettingsCommand, add_options
 from agent.cli.options import (
     AnnotateOptions,
@@ -350,6 +350,9 @@ def export(
 
     filters = {"decided_by": decided_by or (), "errors": errors, "min_confidence": min_confidence}
     run(run_folder, to, out=out, labels=label or (), filters=filters, force=force, as_json=as_json)
+
+
+app.command()(training.train)
 
 
 @app.command()

@@ -6,7 +6,8 @@ import atexit
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ T = TypeVar("T")
 class _Handler:
     """A handler for SIGINT and SIGTERM. It works even while the event loop is blocked.
 
-    If `cancels` is true, the event loop cancels its task on the first signal. Otherwise, that signal raises
+    If `cancels` is true, the first signal is left to the event loop or `defer_signals`. Otherwise, that signal raises
     KeyboardInterrupt.
     """
 
@@ -79,6 +80,16 @@ def finish() -> None:
     """Make the next signal end the process at once, because nothing is left to clean up."""
     _handler.stopping = True
     signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextmanager
+def defer_signals() -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether a signal arrived. Inside the block, the first signal does nothing else."""
+    _handler.cancels = True
+    try:
+        yield lambda: _handler.stopping
+    finally:
+        _handler.cancels = False
 
 
 def run_interruptible(work: Coroutine[Any, Any, T]) -> T:

@@ -169,13 +169,13 @@ class Display:
 
 
 class Steps:
-    """Shows the progress of consecutive steps.
+    """Shows the progress of consecutive steps, and the time left.
 
-    `prefix` precedes the name of each step and may change at any time.
+    `prefix` precedes the name of each step, and `detail` follows it. Both may change at any time.
     """
 
     def __init__(self, console: Console) -> None:
-        self.prefix = self._step = ""
+        self.prefix = self.detail = self._step = ""
         self._gauge = Gauge(console, time.monotonic)
 
     def __enter__(self) -> Self:
@@ -188,6 +188,12 @@ class Steps:
         """Update the progress of a step. `total` is None if the length is unknown."""
         step = one_line(f"{self.prefix}{name}")
         if step != self._step:
-            self._step = step
-            self._gauge.start(total)
-        self._gauge.update(done, step, f"{step}: {done:,}" if total is None else f"{step}: {done:,} of {total:,}")
+            self._step, self._first, self._started = step, done, time.monotonic()
+            self._gauge.start(total, done)
+        detail = f" · {self.detail}" if self.detail else ""
+        position = f"{done:,}" if total is None else f"{done:,} of {total:,}{self._format_time_left(done, total)}"
+        self._gauge.update(done, f"{step}{detail}", f"{step}: {position}{detail}")
+
+    def _format_time_left(self, done: int, total: int) -> str:
+        seconds = (time.monotonic() - self._started) * (total - done) / max(1, done - self._first)
+        return f", about {seconds:.0f} s left" if done > self._first else ""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from agent.errors import UsageError
+from agent.errors import ExtraMissing, UsageError
 from agent.retrieval.searchers.models import (
     POOLING_MODES,
     choose_device,
@@ -37,8 +38,8 @@ def load_base(base: str, *, pooling: Literal["cls", "mean", "last"] | None, max_
     """
     device = choose_device()
     with wrap_errors(f"base model {base}", "the model cannot be loaded"):
-        _check_exists(base)
-        config, modules, texts, _ = read_configuration(base)
+        check_exists(base)
+        config, modules, texts, revision = read_configuration(base)
         family = find_hub_recipe(base)
         if has_custom_code(config, modules, family):
             raise UsageError(_CUSTOM_CODE)
@@ -53,6 +54,8 @@ def load_base(base: str, *, pooling: Literal["cls", "mean", "last"] | None, max_
         prefixes = choose_prefixes(family, EmbedderOptions(), texts.get("prompts"))
         model.prompts.update(query=prefixes["query"], document=prefixes["code"])
         model.similarity_fn_name = "cosine"
+        card = model.model_card_data
+        card.base_model, card.base_model_revision, card.license = base, revision, _find_licence(base)
     return model
 
 
@@ -65,23 +68,41 @@ def _replace_pooling(model: Any, pooling: str) -> None:
     model._modules[names[0]] = Pooling(model[0].get_embedding_dimension(), POOLING_MODES[pooling])
 
 
-def _check_exists(base: str) -> None:
+def check_exists(base: str) -> None:
     """Ask the Hub once whether a model exists. The client of the Hub would retry each file for a minute.
 
     Raises:
+        ExtraMissing: huggingface_hub is not installed.
         UsageError: the model is neither a folder nor cached nor on the Hub.
     """
-    import huggingface_hub as hub
-
-    if Path(base).is_dir() or base[:1] in "./~" or hub.constants.HF_HUB_OFFLINE:
+    if Path(base).is_dir():
+        return
+    if base[:1] in "./~":
+        raise UsageError(f"{base}: the folder does not exist")
+    try:
+        import huggingface_hub as hub
+        from huggingface_hub import constants
+    except ImportError as error:
+        raise ExtraMissing("train", error) from error
+    if constants.HF_HUB_OFFLINE:
         return
     try:
         hub.HfApi().model_info(base, timeout=_HUB_SECONDS)
     except Exception as error:
         if not isinstance(hub.try_to_load_from_cache(base, "config.json"), str):
             raise UsageError(
-                f"no such folder, and the Hugging Face Hub has no such model or does not answer "
+                f"{base}: no such folder, and the Hugging Face Hub has no such model or does not answer "
                 f"({type(error).__name__}). Check the name, or pass a folder"
             ) from error
         _log.info("the Hugging Face Hub does not answer; using the cached model", exc_info=error)
-        hub.constants.HF_HUB_OFFLINE = True
+        constants.HF_HUB_OFFLINE = True
+
+
+def _find_licence(base: str) -> str | None:
+    """Return the licence in the header of the model card."""
+    from transformers.utils import cached_file
+
+    path = cached_file(base, "README.md", _raise_exceptions_for_missing_entries=False)
+    text = Path(path).read_text(encoding="utf-8", errors="replace")[:10_000] if path else ""
+    match = re.match(r"---\n(?:.*\n)*?license: *([\w.+-]{1,60})\s", text)
+    return match[1] if match else None

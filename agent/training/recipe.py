@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, Literal, Protocol
 
+from agent.errors import ExtraMissing
 from agent.training.data import TrainingData
 from agent.types import Frozen
 
@@ -82,6 +84,20 @@ RECIPES: Mapping[str, str] = {
     "unif": "unif:Unif",
 }
 """The recipes, as `module:Class` in `agent.training`."""
+
+
+def load_recipe(name: str) -> Recipe:
+    """Return a recipe. Imports torch.
+
+    Raises:
+        ExtraMissing: a library is not installed.
+    """
+    module, _, kind = RECIPES[name].partition(":")
+    try:
+        recipe: Recipe = getattr(import_module(f"agent.training.{module}"), kind)()
+    except ImportError as error:
+        raise ExtraMissing("train", error) from error
+    return recipe
 
 
 def get_recipe_names() -> Sequence[str]:

@@ -34,6 +34,7 @@ class DataRecord(BaseModel, frozen=True):
     """The training data.
 
     `labels` has the number of pairs by label (`1`, `0`, `undecided`), and `split` the number of queries by split.
+    `held_out` has the hashes of the validation and test benchmarks.
     `leaks` has the number of leaks by held-out set and kind. It is empty if there are none.
     """
 
@@ -41,6 +42,7 @@ class DataRecord(BaseModel, frozen=True):
     sha256: str
     labels: dict[str, int] = {}
     split: dict[str, int] = {}
+    held_out: dict[str, str] = {}
     sources: dict[str, int] = {}
     licences: dict[str, int] = {}
     leaks: dict[str, dict[str, int]] = {}
@@ -59,7 +61,8 @@ class TrainingRecord(BaseModel, frozen=True):
     """The content of `training.json`, which describes how the model in the same folder was trained.
 
     `settings` holds the hyperparameters, and `versions` maps libraries to versions. `best_epoch` is the epoch whose
-    weights are in the folder. `losses` holds at most 200 pairs of a step and the training loss at this step.
+    weights are in the folder. It is None if training was stopped before the end of an epoch. `tests` has the scores of
+    these weights on the test benchmarks. `losses` holds at most 200 pairs of a step and the training loss at this step.
     """
 
     schema_version: int = Field(default=SCHEMA_VERSION, alias="schema", serialization_alias="schema")
@@ -70,6 +73,7 @@ class TrainingRecord(BaseModel, frozen=True):
     versions: dict[str, str] = {}
     epochs: list[EpochRecord] = []
     best_epoch: int | None = None
+    tests: dict[str, dict[str, Finite]] = {}
     losses: Annotated[list[tuple[int, Finite]], Field(max_length=200)] = []
 
     def describe_without_seed(self) -> str:

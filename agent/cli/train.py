@@ -1,0 +1,146 @@
+"""Implements `agent train`, which trains a code searcher."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from agent.cli.interrupts import defer_signals
+from agent.cli.progress import Steps
+from agent.cli.running import explain_stop
+from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
+from agent.cli.training import TrainOptions
+from agent.datasets.benchmarks.pairs import is_split
+from agent.errors import ConfigError, UsageError
+from agent.retrieval.searchers.trained import TrainingRecord, read_record
+from agent.training.base import check_exists
+from agent.training.data import read_training_data
+from agent.training.evaluation import parse_metric
+from agent.training.leaks import find_leaks
+from agent.training.model_folder import Job, check_folder
+from agent.training.recipe import Hyperparameters, load_recipe
+from agent.training.rows import EpochRows
+
+
+def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
+    """Train a model, and print its scores.
+
+    Raises:
+        UsageError: the data, the base model or the folder cannot be used, held-out texts are in training, or training
+            failed.
+        typer.Exit: the command stopped early. To resume, run the same command again.
+    """
+    notes, changes = Console(stderr=True), _collect_changes(options)
+    check_folder(out)
+    if options.base is not None:
+        check_exists(options.base)
+    recipe = load_recipe(name)
+    settings = recipe.defaults.model_copy(update=changes)
+    try:
+        with Steps(notes) as steps:
+            data = read_training_data(
+                path,
+                pairs=options.pairs,
+                codes=options.codes or (),
+                language=options.language,
+                validation=options.validation,
+                tests=options.test or (),
+                progress=steps,
+            )
+            leaks = find_leaks(data, steps)
+        for note in data.notes:
+            print_text(notes, f"note: {note}")
+        job = Job(recipe, data, settings, options.base, out, leaks.counts, options.force)
+        if options.dry_run:
+            _print_plan(job, as_json=options.as_json)
+            return
+        if leaks and not options.allow_leaks:
+            remedy = "Split the pairs with `agent corpus split`, or pass --allow-leaks."
+            raise UsageError(f"{path}: held-out texts are in the training data: {leaks.describe()}. {remedy}")
+        record = _train(job, notes)
+    except KeyboardInterrupt as error:
+        stored = read_record(out)
+        explain_stop(notes, error, "" if stored is None else f"{out} has the model {_describe_epoch(stored)}.")
+    if options.as_json:
+        print_json({"folder": str(out), **record.model_dump(mode="json", by_alias=True)})
+        return
+    _print_scores(record)
+    print_text(Console(), f"model: {out} {_describe_epoch(record)}")
+    benchmark = options.test[0] if options.test else f"{path} --split test" if is_split(path) else "BENCHMARK"
+    print_text(Console(), f"Next: agent retrieval run {benchmark} --searcher {shlex.quote(f'model:{out}')}")
+
+
+def _collect_changes(options: TrainOptions) -> dict[str, Any]:
+    """Return the hyperparameters that were passed.
+
+    Raises:
+        ConfigError: the number of hard negatives or the metric is invalid.
+    """
+    changes = {name: value for name, value in asdict(options).items() if value is not None}
+    changes = {name: value for name, value in changes.items() if name in Hyperparameters.model_fields}
+    parse_metric(changes.get("metric", "nDCG@10"))
+    if number := changes.get("hard_negatives"):
+        if number != "none" and number not in map(str, range(1, 101)):
+            raise ConfigError(f"--hard-negatives {number}: pass a number from 1 to 100, or none")
+        changes["hard_negatives"] = None if number == "none" else int(number)
+    return changes
+
+
+def _train(job: Job, notes: Console) -> TrainingRecord:
+    from agent.training.trainer import Watcher, train
+
+    with Steps(notes) as steps, defer_signals() as is_stopping:
+
+        def report(step: int, total: int, loss: float) -> None:
+            steps.detail = f"loss {loss:.4f}"
+            steps("training", step, total)
+
+        return train(job, Watcher(steps, report, is_stopping))
+
+
+def _print_plan(job: Job, *, as_json: bool) -> None:
+    data, settings = job.data, job.settings
+    rows = EpochRows(data, job.recipe.form, settings, job.recipe.has_in_batch_negatives(settings))
+    held_out = [*filter(None, [data.validation]), *data.tests]
+    plan: dict[str, Any] = {
+        "recipe": job.recipe.name,
+        "data": data.name,
+        "labels": data.labels,
+        "queries": len(data.queries),
+        "codes": len(data.codes),
+        "held_out": {benchmark.name: len(benchmark.queries) for benchmark in held_out},
+        "leaks": job.leaks,
+        "rows_left_out": rows.omitted,
+        "steps_per_epoch": rows.batches,
+        "steps": rows.batches * settings.epochs,
+        "settings": settings.model_dump(mode="json"),
+    }
+    if as_json:
+        print_json(plan)
+        return
+    for name, value in plan.items():
+        items = value if isinstance(value, dict) else {}
+        text = ", ".join(f"{key} {item}" for key, item in items.items()) if items else str(value or "none")
+        print_text(Console(), f"{name.replace('_', ' ')}: {one_line(text, 1_000)}")
+
+
+def _print_scores(record: TrainingRecord) -> None:
+    metrics = list(dict.fromkeys(name for epoch in record.epochs for name in epoch.scores))
+    table = make_table("epoch", "loss", *metrics)
+    for epoch in record.epochs:
+        scores = (f"{epoch.scores[name]:.3f}" for name in metrics if name in epoch.scores)
+        add_row(table, str(epoch.epoch), "" if epoch.loss is None else f"{epoch.loss:.4f}", *scores)
+    Console().print(table)
+    for name, values in record.tests.items():
+        print_text(Console(), f"{one_line(name)}: {', '.join(f'{key} {value:.3f}' for key, value in values.items())}")
+    if record.data.leaks:
+        print_text(Console(), "warning: held-out texts are in the training data, so the scores are too high")
+
+
+def _describe_epoch(record: TrainingRecord) -> str:
+    if record.best_epoch is None:
+        return "of an unfinished epoch"
+    by_score = f", the best by {record.settings['metric']}" if record.epochs[-1].scores else ""
+    return f"of epoch {record.best_epoch} of {record.epochs[-1].epoch}{by_score}"

@@ -1,0 +1,187 @@
+"""Writes the folder of a trained model, and recognises the folder of the same training.
+
+The folder of an unfinished training has a subfolder `.training` with checkpoints and a record without epochs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agent.errors import RunFolderError, UsageError
+from agent.retrieval.searchers.trained import HEAD, RECORD, BaseRecord, DataRecord, TrainingRecord, read_record
+from agent.store import files
+from agent.training.data import TrainingData
+from agent.training.recipe import Hyperparameters, Recipe
+
+STATE = ".training"
+TRAINER_STATE = "trainer_state.json"
+_CARD = """---
+library_name: sentence-transformers
+tags: [sentence-transformers, code-search]
+---
+
+# Code searcher trained by `agent train --recipe {recipe}`
+
+To measure it, run `agent retrieval run BENCHMARK --searcher model:FOLDER`. This is how it was trained:
+
+```json
+{record}
+```
+"""
+_LIBRARIES = ("test-driven-annotator", "sentence-transformers", "transformers", "accelerate", "torch")
+
+
+class Job(NamedTuple):
+    """A training. `out` is the folder for the model. With `force`, the model of another training is replaced."""
+
+    recipe: Recipe
+    data: TrainingData
+    settings: Hyperparameters
+    base: str | None
+    out: Path
+    leaks: Mapping[str, Mapping[str, int]] = {}
+    force: bool = False
+
+
+def make_record(job: Job, card: Any) -> TrainingRecord:
+    """Describe a training that has not started. `card` is the `model_card_data` of the model to train."""
+    data = job.data
+    parts = {"validation": data.validation} if data.validation else {}
+    parts |= {f"test {number}": test for number, test in enumerate(data.tests, start=1)}
+    return TrainingRecord(
+        recipe=job.recipe.name,  # type: ignore[arg-type]  # validated
+        base=BaseRecord(name=card.base_model, revision=card.base_model_revision, licence=card.license),
+        data=DataRecord(
+            name=data.name,
+            sha256=data.sha256,
+            labels=dict(data.labels),
+            split={"train": len(data.queries), **{name: len(part.queries) for name, part in parts.items()}},
+            held_out={name: part.sha256 for name, part in parts.items()},
+            sources=dict(data.sources),
+            licences=dict(data.licences),
+            leaks={name: dict(counts) for name, counts in job.leaks.items() if any(counts.values())},
+        ),
+        settings=job.settings.model_dump(mode="json"),
+        versions={name: version(name) for name in _LIBRARIES},
+    )
+
+
+def check_folder(out: Path) -> None:
+    """Check that a model may be written to a folder: it is new or empty, or belongs to a training.
+
+    Raises:
+        UsageError: the path is a file, a link, or a folder with other content.
+    """
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise UsageError(f"-o: {out} is not a folder. Pass another folder.")
+    if out.exists() and any(out.iterdir()) and not ((out / RECORD).is_file() or (out / STATE / RECORD).is_file()):
+        raise UsageError(f"-o: {out} contains files that `agent train` did not write. Pass a new folder.")
+
+
+@contextmanager
+def open_folder(job: Job, record: TrainingRecord) -> Iterator[TrainingRecord | None]:
+    """Lock the folder of a training. Yield the record of the finished model if there is one.
+
+    Raises:
+        UsageError: the folder belongs to another training, is in use, or has other content.
+        StorageError: the folder cannot be written.
+    """
+    out, state = job.out, job.out / STATE
+    check_folder(out)
+    with files.writing(out):
+        state.mkdir(parents=True, exist_ok=True)
+    lock = files.lock_folder(state)
+    try:
+        started, written = read_record(state), read_record(out)
+        if job.force or not (written or find_checkpoint(out)):
+            _remove_training(out)
+        elif changes := sorted({name for old in (started, written) if old for name in _list_changes(old, record)}):
+            message = f"belongs to a training with another {', '.join(changes)}. Pass another folder, or --force."
+            raise RunFolderError(f"{out}: {message}")
+        elif started is None:
+            remove_state(out)
+            yield written
+            return
+        with files.replacing(state / RECORD) as draft:
+            draft.write_bytes(_encode(record))
+        yield None
+    finally:
+        os.close(lock)
+
+
+def find_checkpoint(out: Path) -> Path | None:
+    """Return the newest complete checkpoint. The trainer writes its state last."""
+    complete = [path.parent.absolute() for path in (out / STATE).glob(f"checkpoint-*/{TRAINER_STATE}")]
+    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+def write_model(out: Path, model: Any, loss: Any, record: TrainingRecord) -> None:
+    """Write weights, card and record. The record is the last file, so that it always describes the weights.
+
+    Raises:
+        StorageError: a file cannot be written.
+    """
+    draft = out / STATE / "model"
+    with files.writing(out):
+        shutil.rmtree(draft, ignore_errors=True)
+        save_weights(draft, model, loss)
+        text = _CARD.format(recipe=record.recipe, record=record.model_dump_json(indent=2, exclude={"losses"}))
+        (draft / "README.md").write_text(text, encoding="utf-8")
+        (out / RECORD).unlink(missing_ok=True)
+        for path in draft.iterdir():
+            if (out / path.name).is_dir():
+                shutil.rmtree(out / path.name)
+            path.replace(out / path.name)
+    with files.replacing(out / RECORD) as path:
+        path.write_bytes(_encode(record))
+
+
+def remove_state(out: Path) -> None:
+    """Remove the checkpoints of a finished training."""
+    with files.writing(out):
+        shutil.rmtree(out / STATE)
+
+
+def save_weights(folder: Path, model: Any, loss: Any) -> None:
+    """Write a `SentenceTransformer` without its card, which quotes training texts, and the head of the loss."""
+    from safetensors.torch import save_file
+
+    model.save_pretrained(str(folder), create_model_card=False)
+    if (head := getattr(loss, "head", None)) is not None:
+        save_file(head.state_dict(), folder / HEAD)
+
+
+def load_head(folder: Path, loss: Any) -> None:
+    """Load the head of the loss, if it has one."""
+    from safetensors.torch import load_file
+
+    if (head := getattr(loss, "head", None)) is not None:
+        head.load_state_dict(load_file(folder / HEAD))
+
+
+def _encode(record: TrainingRecord) -> bytes:
+    return record.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
+
+
+def _remove_training(out: Path) -> None:
+    with files.writing(out):
+        for path in (out / RECORD, out / HEAD):
+            path.unlink(missing_ok=True)
+        for path in (out / STATE).glob("checkpoint-*"):
+            shutil.rmtree(path)
+
+
+def _list_changes(old: TrainingRecord, new: TrainingRecord) -> list[str]:
+    """Name what differs between two trainings. A base model is identified by its revision, not by its path."""
+    one, other = (
+        {"recipe": each.recipe, "base": each.base.revision, "data": (each.data.sha256, each.data.held_out)}
+        | each.settings
+        for each in (old, new)
+    )
+    return [name.replace("_", "-") for name in one | other if one.get(name) != other.get(name)]

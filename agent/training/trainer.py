@@ -1,0 +1,264 @@
+"""Trains a recipe with the trainer of sentence-transformers."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerState
+
+from agent.datasets.benchmark import Benchmark
+from agent.errors import AgentError, UsageError
+from agent.retrieval.searchers.base import Progress
+from agent.retrieval.searchers.trained import EpochRecord, TrainingRecord
+from agent.store import files
+from agent.training import model_folder
+from agent.training.batches import Batches
+from agent.training.evaluation import Evaluator
+from agent.training.model_folder import Job
+from agent.training.rows import EpochRows
+from agent.wording import escape_hidden
+
+MAX_LOSSES = 200
+_EVAL = "eval_"
+_NO_MEMORY = ("out of memory", "allocate memory")
+
+
+class _NotFiniteError(Exception):
+    """The loss or a weight is NaN or infinite."""
+
+
+class Watcher(NamedTuple):
+    """Follows a training: `report` receives the number of steps, their total and the last loss.
+
+    `progress` receives everything else. Training stops after the first step at whose end `is_stopping` returns true.
+    """
+
+    progress: Progress
+    report: Callable[[int, int, float], None]
+    is_stopping: Callable[[], bool]
+
+
+def train(job: Job, watcher: Watcher) -> TrainingRecord:
+    """Train a model, measure it once on the test benchmarks, and write it to a folder.
+
+    Resumes from a checkpoint of the same training in the folder, and returns the record of a finished one. Equal
+    seeds, library versions and numbers of threads give equal weights on the CPU. Uses at most one GPU.
+
+    Raises:
+        KeyboardInterrupt: training was stopped. The folder has a checkpoint, and the best model so far.
+        UsageError: the base model or the folder cannot be used, the loss is not finite, or memory does not suffice.
+        StorageError: the folder cannot be written.
+    """
+    transformers.utils.logging.set_verbosity_error()
+    transformers.set_seed(job.settings.seed)
+    model = job.recipe.make_model(job.base, job.data, job.settings)
+    record = model_folder.make_record(job, model.model_card_data)
+    with model_folder.open_folder(job, record) as finished:
+        if finished is not None:
+            return finished
+        trainer = _Trainer(job, watcher, model, record)
+        with trainer.explain_errors():
+            return trainer.run()
+
+
+def find_best(epochs: Sequence[EpochRecord], metric: str) -> EpochRecord | None:
+    """Return the first epoch with the highest score, or the last epoch if there are no scores. Epoch 0 never counts."""
+    trained = [epoch for epoch in epochs if epoch.epoch]
+    return max(trained, key=lambda epoch: epoch.scores.get(metric, epoch.epoch)) if trained else None
+
+
+class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
+    """Saves and loads the head of the loss, and writes the best model. `state` has everything that changes."""
+
+    def __init__(self, job: Job, watcher: Watcher, model: Any, record: TrainingRecord) -> None:
+        self.job, self.watcher, self.record, self.last_loss = job, watcher, record, math.nan
+        recipe, settings, benchmark = job.recipe, job.settings, job.data.validation
+        self.rows = EpochRows(job.data, recipe.form, settings, recipe.has_in_batch_negatives(settings))
+        self.steps, self.total = self.rows.batches, self.rows.batches * settings.epochs
+        self.checkpoint = model_folder.find_checkpoint(job.out)
+        loss, rows = recipe.make_loss(model, settings), self.rows.make_dataset()
+        self.validation = self._make_evaluator(loss, benchmark) if benchmark else None
+        super().__init__(model, self._make_arguments(model), rows, loss=loss, callbacks=[_Callback(self)])
+        self.remove_callback(PrinterCallback)
+        if self.checkpoint:
+            self.state = TrainerState.load_from_json(str(self.checkpoint / model_folder.TRAINER_STATE))
+
+    def run(self) -> TrainingRecord:
+        """Train to the end, measure the best model on the test benchmarks, and write it.
+
+        Raises:
+            KeyboardInterrupt: training was stopped, and the best model so far was written.
+        """
+        if not self.is_finished():
+            with files.writing(self.job.out):
+                self.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
+        if not self.is_finished():
+            self.write_best({})
+            raise KeyboardInterrupt
+        self.load_best()
+        tests = dict[str, dict[str, float]]()
+        for number, benchmark in enumerate(self.job.data.tests, start=1):
+            self.watcher.progress(f"measuring on {benchmark.name}", 0, None)
+            evaluator = self._make_evaluator(self.loss, benchmark)
+            accuracy = evaluator.measure_accuracy(self.model) if self.job.recipe.form == "labels" else {}
+            name = benchmark.name if benchmark.name not in tests else f"{benchmark.name} ({number})"
+            tests[name] = evaluator.measure(self.model) | accuracy
+        record = self.write_best(tests)
+        model_folder.remove_state(self.job.out)
+        return record
+
+    def is_finished(self) -> bool:
+        """Return whether all epochs have ended, or `patience` epochs have not improved the score."""
+        epochs, patience = self.read_epochs(), self.job.settings.patience
+        best = find_best(epochs, self.job.settings.metric)
+        stops_early = bool(best and best.scores and patience and epochs[-1].epoch - best.epoch >= patience)
+        return stops_early or self.state.global_step >= self.total
+
+    def load_best(self) -> int | None:
+        """Load the weights of the best epoch. Return it, or None if no epoch has ended."""
+        best = find_best(self.read_epochs(), self.job.settings.metric)
+        if best is not None:
+            self._load_from_checkpoint(f"{self.args.output_dir}/checkpoint-{best.step}")
+        return best.epoch if best else None
+
+    def write_best(self, tests: Mapping[str, Mapping[str, float]]) -> TrainingRecord:
+        """Write the best model, or the current model if no epoch has ended."""
+        best, losses = self.load_best(), [(row["step"], row["loss"]) for row in self.state.log_history if "loss" in row]
+        thinned = losses[:: -(-len(losses) // MAX_LOSSES) or 1]
+        changes = {"epochs": self.read_epochs(), "best_epoch": best, "tests": tests, "losses": thinned}
+        record = self.record.model_copy(update=changes)
+        model_folder.write_model(self.job.out, self.model, self.loss, record)
+        return record
+
+    def read_epochs(self) -> list[EpochRecord]:
+        """Return the epochs that have ended, and epoch 0 if the untrained model was measured."""
+        last, sums, scores = 0, defaultdict[int, float](float), dict[int, dict[str, float]]()
+        for row in self.state.log_history:
+            if "loss" in row:  # the mean since the last row
+                sums[-(-row["step"] // self.steps)] += row["loss"] * (row["step"] - last) / self.steps
+                last = row["step"]
+            elif values := {name.removeprefix(_EVAL): row[name] for name in row if name.startswith(_EVAL)}:
+                scores[row["step"] // self.steps] = values
+        return [
+            EpochRecord(epoch=epoch, step=epoch * self.steps, loss=sums.get(epoch), scores=scores.get(epoch, {}))
+            for epoch in range(self.state.global_step // self.steps + 1)
+            if epoch in scores or (epoch and not self.validation)
+        ]
+
+    @contextmanager
+    def explain_errors(self) -> Iterator[None]:
+        """Convert all errors to UsageError. If training cannot go on, write the model of the best epoch first."""
+        try:
+            yield
+        except AgentError:
+            raise
+        except Exception as error:
+            if isinstance(error, _NotFiniteError):
+                problem = "the loss is not finite any more. Pass a smaller --learning-rate."
+            elif any(text in str(error) for text in _NO_MEMORY):
+                problem = "out of memory. Pass a smaller --batch-size, --mini-batch or --max-tokens."
+            else:
+                cause = escape_hidden(f"{type(error).__name__}: {' '.join(str(error).split())}", limit=300)
+                raise UsageError(f"{self.job.out}: training failed: {cause}") from error
+            step, best = self.state.global_step, find_best(self.read_epochs(), self.job.settings.metric)
+            kept = f" {self.job.out} has the model of epoch {best.epoch}." if best and self.write_best({}) else ""
+            raise UsageError(f"{self.job.out}: after {step:,} of {self.total:,} steps: {problem}{kept}") from error
+
+    def check_weights(self) -> None:
+        """Raise an error if a weight is NaN or infinite, so that checkpoints are good."""
+        if not all(weight.isfinite().all() for weight in self.loss.parameters()):
+            self.state.global_step -= 1
+            raise _NotFiniteError
+
+    def _make_evaluator(self, loss: Any, benchmark: Benchmark) -> Evaluator:
+        size = self.job.settings.mini_batch or self.job.settings.batch_size
+        return Evaluator(benchmark, self.job.recipe.make_scorer(loss), self.job.settings.metric, size)
+
+    def _make_arguments(self, model: Any) -> Any:
+        settings, has_cuda = self.job.settings, torch.cuda.is_available()
+        tasks = {"query": "query", "rewritten": "query", "code": "document"}
+        tasks |= {f"negative_{number}": "document" for number in range(1, (settings.hard_negatives or 0) + 1)}
+        arguments = SentenceTransformerTrainingArguments(
+            output_dir=str((self.job.out / model_folder.STATE).absolute()),
+            num_train_epochs=settings.epochs,
+            per_device_train_batch_size=settings.batch_size,
+            learning_rate=settings.learning_rate,
+            warmup_steps=math.ceil(settings.warmup * self.total),
+            seed=settings.seed,
+            bf16=has_cuda and torch.cuda.is_bf16_supported(),
+            logging_strategy="no",
+            save_strategy="epoch",
+            save_total_limit=2,
+            eval_on_start=bool(self.validation) and not self.checkpoint,
+            metric_for_best_model=settings.metric if self.validation else None,
+            greater_is_better=True,
+            prompts={column: prompt for column, task in tasks.items() if (prompt := model.prompts.get(task))} or None,
+            router_mapping=tasks,
+            dataloader_pin_memory=has_cuda,
+            disable_tqdm=True,
+            report_to=[],
+        )
+        arguments._n_gpu = min(arguments.n_gpu, 1)  # several GPUs would split a batch and its negatives
+        return arguments
+
+    def add_model_card_callback(self, default_args_dict: Any) -> None:
+        """Write no cards with checkpoints, because they quote training texts."""
+
+    def get_batch_sampler(self, dataset: Any, **options: Any) -> Batches:
+        return Batches(dataset, rows=self.rows, **options)
+
+    def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
+        loss: torch.Tensor = super().training_step(*arguments, **options)
+        self.last_loss = loss.item()
+        if not math.isfinite(self.last_loss):
+            raise _NotFiniteError
+        return loss
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        assert self.validation is not None
+        self.watcher.progress("validating", 0, None)
+        scores = {f"{_EVAL}{name}": value for name, value in self.validation.measure(self.model).items()}
+        self.log(scores)
+        return scores
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ARG002
+        model_folder.save_weights(Path(output_dir or self.args.output_dir), self.model, self.loss)
+
+    def _load_from_checkpoint(self, checkpoint_path: str) -> None:
+        super()._load_from_checkpoint(checkpoint_path)
+        model_folder.load_head(Path(checkpoint_path), self.loss)
+
+
+class _Callback(TrainerCallback):  # type: ignore[misc]
+    """Decides when to log, evaluate, save and stop."""
+
+    def __init__(self, trainer: _Trainer) -> None:
+        self._trainer = trainer
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        trainer, step = self._trainer, state.global_step
+        trainer.watcher.report(step, trainer.total, trainer.last_loss)
+        ends_epoch, stops = step % trainer.steps == 0, trainer.watcher.is_stopping()
+        control.should_log = ends_epoch or stops or step % -(-trainer.total // MAX_LOSSES) == 0
+        if ends_epoch or stops:
+            trainer.check_weights()
+        if stops and not ends_epoch:
+            control.should_save = control.should_training_stop = True
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        if state.global_step % self._trainer.steps:  # stopped within an epoch, and saved
+            control.should_save = False
+        else:
+            control.should_evaluate = bool(self._trainer.validation)
+            control.should_training_stop |= self._trainer.watcher.is_stopping()
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        control.should_training_stop |= self._trainer.is_finished()

@@ -1,0 +1,143 @@
+"""`agent train` on tiny models."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from agent.cli import DONE, STOPPED, WRONG_USAGE
+from agent.retrieval.searchers.trained import read_record
+from tests.cli.commands import Commands, make_environment
+from tests.cli.processes import wait_until
+from tests.training.tiny import CODES, QUERIES, save_bert
+
+LIBRARIES = ("torch", "transformers", "sentence_transformers", "accelerate", "safetensors", "datasets")
+OFFLINE = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+TRAIN = ("train", "pairs.jsonl", "--recipe", "biencoder", "-o", "m", "--base", "./base", "--batch-size", "4")
+
+
+def make_pairs(numbers: range = range(12), **changes: Any) -> list[dict[str, Any]]:
+    return [{"id": str(n), "query": QUERIES[n], "code": CODES[n], "label": 1, **changes} for n in numbers]
+
+
+@pytest.fixture
+def trainer(agent: Commands) -> Commands:
+    agent.write("pairs.jsonl", make_pairs())
+    return agent
+
+
+@pytest.fixture
+def based(trainer: Commands) -> Commands:
+    save_bert(trainer.folder / "base")
+    return trainer
+
+
+@pytest.mark.embed
+def test_a_trained_model_is_measured_and_found_by_retrieval(based: Commands) -> None:
+    based.write(
+        "held.jsonl", [{"id": str(n), "query": f"parse {n}", "code": f"{n} + 1", "label": n % 2} for n in range(6)]
+    )
+    options = ("--epochs", "2", "--validation", "held.jsonl", "--test", "held.jsonl", "--metric", "RR@10")
+    result = based(*TRAIN, *options, "--json", **OFFLINE)
+    assert result.code == DONE, result.err
+    assert result.json["folder"] == "m"
+    assert [epoch["step"] for epoch in result.json["epochs"]] == [0, 3, 6]
+    assert result.json["settings"]["metric"] == "RR@10"
+    assert list(result.json["tests"].values()) == [result.json["epochs"][result.json["best_epoch"]]["scores"]]
+    again = based(*TRAIN, *options, **OFFLINE)
+    assert (again.code, "--searcher model:m" in again.out) == (DONE, True), again.err
+    found = based("retrieval", "run", "held.jsonl", "--searcher", "model:m", "-o", "r", **OFFLINE)
+    assert found.code == DONE, found.err
+
+
+@pytest.mark.embed
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_training_resumes(based: Commands, number: signal.Signals) -> None:
+    command = (*TRAIN, "--epochs", "12")
+    running = based.start(*command, **OFFLINE)
+    wait_until(lambda: any(based.folder.glob("m/.training/checkpoint-*/trainer_state.json")), "a checkpoint", 120)
+    os.kill(running.pid, number)
+    result = running.wait()
+    if number is not signal.SIGKILL:
+        record = read_record(based.folder / "m")
+        assert (result.code, "Traceback" in result.err) == (STOPPED, False), result.err
+        assert record is not None
+        assert 0 < len(record.epochs) < 12
+        assert (based.folder / "m/model.safetensors").is_file()
+    finished = based(*command, "--json", **OFFLINE)
+    assert (finished.code, len(finished.json["epochs"])) == (DONE, 12), finished.err
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ((), "./base"),
+        (("--metric", "AP"), "AP"),
+        (("--hard-negatives", "0"), "--hard-negatives"),
+        (("-o", "other"), "other"),
+        pytest.param(("--base", "owner/missing"), "owner/missing", marks=pytest.mark.embed),
+        pytest.param(("--base", ".", "--validation", "pairs.jsonl"), "agent corpus split", marks=pytest.mark.embed),
+    ],
+)
+def test_bad_input_is_one_error(trainer: Commands, options: tuple[str, ...], word: str) -> None:
+    (trainer.folder / "other").mkdir()
+    trainer.write("other/notes.txt", "mine")
+    result = trainer(*TRAIN, *options, **OFFLINE)
+    assert (result.code, len(result.err.splitlines())) == (WRONG_USAGE, 1), result.err
+    assert word in result.err
+    assert not (trainer.folder / "m").exists()
+
+
+@pytest.mark.embed
+def test_data_without_a_relevant_code_is_an_error(trainer: Commands) -> None:
+    trainer.write("pairs.jsonl", make_pairs(label=0))
+    assert trainer(*TRAIN, "--base", ".", **OFFLINE).code == WRONG_USAGE
+
+
+@pytest.mark.embed
+def test_leaks_are_recorded_if_they_are_allowed(based: Commands) -> None:
+    based.write("held.jsonl", make_pairs(range(2)))
+    result = based(*TRAIN, "--test", "held.jsonl", "--epochs", "1", "--allow-leaks", "--json", **OFFLINE)
+    assert [leaks["queries"] for leaks in result.json["data"]["leaks"].values()] == [2], result.err
+    assert '"queries": 2' in (based.folder / "m/README.md").read_text()
+
+
+@pytest.mark.embed
+def test_a_dry_run_reports_steps_and_leaks_and_writes_nothing(trainer: Commands) -> None:
+    before = set(trainer.folder.rglob("*"))
+    options = ("--validation", "pairs.jsonl", "--hard-negatives", "2", "--dry-run")
+    plan = trainer(*TRAIN[:6], "--batch-size", "4", *options, "--json", **OFFLINE).json
+    assert (plan["steps_per_epoch"], plan["steps"], plan["settings"]["hard_negatives"]) == (3, 9, 2)
+    assert [leaks["queries"] for leaks in plan["leaks"].values()] == [12]
+    assert trainer(*TRAIN[:6], *options, **OFFLINE).code == DONE
+    assert {path for path in trainer.folder.rglob("*") if not path.name.startswith(".")} <= before
+
+
+@pytest.mark.parametrize("missing", ["torch", "sentence_transformers"])
+def test_the_missing_extra_is_named(trainer: Commands, missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; import agent.cli; agent.cli.main()"
+    result = subprocess.run(
+        [sys.executable, "-c", code, *TRAIN], cwd=trainer.folder, env=make_environment(), capture_output=True, text=True
+    )
+    assert (result.returncode, "Traceback" in result.stderr) == (WRONG_USAGE, False)
+    assert "test-driven-annotator[train]" in result.stderr
+
+
+@pytest.mark.parametrize("module", ["agent.cli.train", "agent.training.model_folder", "agent.training.evaluation"])
+def test_libraries_are_imported_when_training_starts(module: str) -> None:
+    code = f"import sys, {module}; print(sorted(set(sys.modules) & set({LIBRARIES!r})))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=make_environment())
+    assert result.stdout.strip() == "[]", result.stderr
+
+
+def test_the_options_are_those_of_the_hyperparameters(agent: Commands) -> None:
+    from agent.training.recipe import RECIPES, Hyperparameters
+
+    text = agent("train", "--help").out
+    assert [name for name in Hyperparameters.model_fields if f"--{name.replace('_', '-')}" not in text] == []
+    assert [name for name in RECIPES if name not in text] == []

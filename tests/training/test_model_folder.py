@@ -1,0 +1,104 @@
+"""The folder of a trained model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent.errors import RunFolderError, UsageError
+from agent.retrieval.searchers.trained import TrainingRecord, read_record
+from agent.training.model_folder import Job, check_folder, find_checkpoint, make_record, open_folder
+from agent.training.recipe import Hyperparameters
+from tests.training.tiny import make_data
+
+CARD = SimpleNamespace(base_model="owner/model", base_model_revision="1", license="mit")
+
+
+def make_job(out: Path, **changes: Any) -> Job:
+    return Job(SimpleNamespace(name="siamese"), make_data(), Hyperparameters(), "owner/model", out)._replace(**changes)
+
+
+@pytest.fixture(autouse=True)
+def versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.training.model_folder.version", lambda _: "1.0")
+
+
+def add_checkpoint(out: Path, step: int, *, complete: bool = True) -> Path:
+    folder = out / ".training" / f"checkpoint-{step}"
+    folder.mkdir(parents=True)
+    (folder / ("trainer_state.json" if complete else "model.safetensors")).write_text("{}")
+    return folder
+
+
+def open_once(job: Job, card: Any = CARD) -> TrainingRecord | None:
+    with open_folder(job, make_record(job, card)) as finished:
+        return finished
+
+
+def test_the_newest_complete_checkpoint_is_resumed(tmp_path: Path) -> None:
+    assert find_checkpoint(tmp_path) is None
+    add_checkpoint(tmp_path, 9)
+    newest = add_checkpoint(tmp_path, 10)
+    add_checkpoint(tmp_path, 11, complete=False)
+    assert find_checkpoint(tmp_path) == newest
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "folder"])
+def test_a_path_that_is_no_folder_of_a_training_is_refused(tmp_path: Path, kind: str) -> None:
+    out = tmp_path / "out"
+    if kind == "file":
+        out.write_text("")
+    elif kind == "link":
+        out.symlink_to(tmp_path)
+    else:
+        out.mkdir()
+        (out / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError):
+        check_folder(out)
+    with pytest.raises(UsageError):
+        open_once(make_job(out, force=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "card"),
+    [
+        ({"settings": Hyperparameters(seed=1)}, CARD),
+        ({"data": make_data(validation=None)}, CARD),
+        ({"data": make_data(sha256="1")}, CARD),
+        ({"recipe": SimpleNamespace(name="coclr")}, CARD),
+        ({}, SimpleNamespace(**{**vars(CARD), "base_model_revision": "2"})),
+    ],
+)
+def test_a_folder_with_checkpoints_belongs_to_one_training(tmp_path: Path, changes: Any, card: Any) -> None:
+    assert open_once(make_job(tmp_path)) is None
+    assert open_once(make_job(tmp_path, **changes), card) is None
+    checkpoint = add_checkpoint(tmp_path, 1)
+    with pytest.raises(RunFolderError):
+        open_once(make_job(tmp_path))
+    assert open_once(make_job(tmp_path, **changes), card) is None
+    assert checkpoint.exists()
+    assert open_once(make_job(tmp_path, force=True)) is None
+    assert not checkpoint.exists()
+
+
+def test_a_moved_base_model_is_the_same(tmp_path: Path) -> None:
+    open_once(make_job(tmp_path))
+    add_checkpoint(tmp_path, 1)
+    assert open_once(make_job(tmp_path), SimpleNamespace(**{**vars(CARD), "base_model": "../model"})) is None
+
+
+def test_a_folder_is_locked_during_training(tmp_path: Path) -> None:
+    job = make_job(tmp_path)
+    with open_folder(job, make_record(job, CARD)), pytest.raises(RunFolderError):
+        open_once(job)
+
+
+def test_leaks_and_licences_are_recorded(tmp_path: Path) -> None:
+    leaks = {"web": {"queries": 2, "codes": 0}, "clean": {"queries": 0, "codes": 0}}
+    record = make_record(make_job(tmp_path, leaks=leaks), CARD)
+    assert record.data.leaks == {"web": leaks["web"]}
+    assert record.base.model_dump() == {"name": "owner/model", "revision": "1", "licence": "mit"}
+    assert read_record(tmp_path) is None

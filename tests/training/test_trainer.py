@@ -1,0 +1,256 @@
+"""Training with tiny models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import RunFolderError, UsageError
+from agent.retrieval.searchers.trained import EpochRecord, TrainingRecord, read_record
+from agent.training.model_folder import Job
+from agent.training.recipe import Hyperparameters, load_recipe
+from tests.retrieval.searchers.tiny_models import save_roberta
+from tests.training.tiny import CODES, QUERIES, make_benchmark, make_data, save_bert, save_t5
+
+pytestmark = pytest.mark.embed
+SETTINGS = Hyperparameters(epochs=3, batch_size=4, learning_rate=1e-2, max_tokens=32)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_bert(tmp_path_factory.mktemp("base") / "bert"))
+
+
+class Session:
+    """Counts training steps, and stops training after `stop` of them."""
+
+    def __init__(self, stop: int | None = None) -> None:
+        self.done: list[tuple[int, int, float]] = []
+        self.stop = stop
+
+    def train(self, out: Path, base: str | None, recipe: Any = "biencoder", **changes: Any) -> TrainingRecord:
+        """Train on the tiny data. `changes` are hyperparameters, `data` or `force`."""
+        from agent.training.trainer import Watcher, train
+
+        data, force = changes.pop("data", None) or make_data(), changes.pop("force", False)
+        recipe = load_recipe(recipe) if isinstance(recipe, str) else recipe
+        job = Job(recipe, data, SETTINGS.model_copy(update=changes), base, out, force=force)
+        is_stopping = lambda: self.stop is not None and len(self.done) >= self.stop  # noqa: E731
+        return train(job, Watcher(lambda *_: None, lambda *step: self.done.append(step), is_stopping))
+
+
+def read_weights(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
+
+
+def make_recipe(step: int, error: Exception | None = None) -> Any:
+    """Return a bi-encoder whose loss is NaN at a step, or raises an error."""
+    recipe = load_recipe("biencoder")
+    make_loss = recipe.make_loss
+
+    def make_failing(model: Any, settings: Hyperparameters) -> Any:
+        loss, calls = make_loss(model, settings), 0
+        forward = loss.forward
+
+        def fail(*arguments: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == step and error is not None:
+                raise error
+            return forward(*arguments, **options) * (float("nan") if calls == step else 1)
+
+        loss.forward = fail
+        return loss
+
+    recipe.make_loss = make_failing  # type: ignore[method-assign]
+    return recipe
+
+
+@pytest.mark.parametrize(("recipe", "stop"), [("biencoder", 1), ("biencoder", 3), ("biencoder", 8), ("siamese", 7)])
+def test_a_stopped_and_resumed_training_has_equal_weights(tmp_path: Path, base: str, recipe: str, stop: int) -> None:
+    whole, parts, stopped, resumed = tmp_path / "whole", tmp_path / "parts", Session(stop), Session()
+    record = Session().train(whole, base, recipe)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.train(parts, base, recipe)
+    assert stopped.done[-1][0] == stop
+    partial = read_record(parts)
+    assert partial is not None
+    assert (partial.best_epoch is None) == (stop < record.epochs[1].step)
+    assert resumed.train(parts, base, recipe).epochs == record.epochs
+    assert [step for step, *_ in stopped.done + resumed.done] == list(range(1, record.epochs[-1].step + 1))
+    assert read_weights(parts) == read_weights(whole)
+    assert ("head.safetensors" in read_weights(parts)) == (recipe == "siamese")
+    assert not (parts / ".training").exists()
+
+
+def test_weights_depend_on_the_seed_alone(tmp_path: Path, base: str) -> None:
+    weights = []
+    for number, seed in enumerate((1, 1, 2)):
+        Session().train(tmp_path / str(number), base, "siamese", epochs=1, seed=seed)
+        weights.append(read_weights(tmp_path / str(number)))
+    assert weights[0] == weights[1]
+    assert all(weights[0][name] != weights[2][name] for name in weights[0])
+
+
+def test_the_same_command_returns_the_record_of_a_finished_training(tmp_path: Path, base: str) -> None:
+    record, again, forced = Session().train(tmp_path, base, epochs=1), Session(), Session()
+    assert again.train(tmp_path, base, epochs=1) == record == read_record(tmp_path)
+    assert again.done == []
+    forced.train(tmp_path, base, epochs=1, force=True)
+    assert len(forced.done) == 3
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"data": make_data(sha256="1" * 64)}, {"recipe": "siamese"}])
+def test_the_folder_of_another_training_is_refused(tmp_path: Path, base: str, change: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Session(1).train(tmp_path, base, epochs=1)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+    with pytest.raises(RunFolderError, match=next(iter(change))):
+        Session().train(tmp_path, base, **{"epochs": 1, **change})
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_the_record_and_the_card_describe_the_training_without_its_texts(tmp_path: Path, base: str) -> None:
+    data = make_data(tests=[make_benchmark("test")], licences={"MIT": 24})
+    with pytest.raises(KeyboardInterrupt):
+        Session(4).train(tmp_path, base, "siamese", data=data)
+    content = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    record = Session().train(tmp_path, base, "siamese", data=data)
+    content += b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert not any(text.encode() in content for text in (*QUERIES, *CODES, "quuxly", "zorgly"))
+    assert [(epoch.epoch, epoch.step) for epoch in record.epochs] == [(0, 0), (1, 6), (2, 12), (3, 18)]
+    assert [epoch.loss is None for epoch in record.epochs] == [True, False, False, False]
+    assert all(epoch.scores.keys() == {"nDCG@10", "RR@10", "R@100"} for epoch in record.epochs)
+    assert record.tests["test"].keys() == {"nDCG@10", "RR@10", "R@100", "accuracy"}
+    assert [step for step, _ in record.losses] == list(range(1, 19))
+    assert record.base.name == base
+    assert record.base.revision is not None
+    assert record.data.split == {"train": 12, "validation": 3, "test 1": 3}
+    card = (tmp_path / "README.md").read_text()
+    described = json.loads(card.partition("```json\n")[2].partition("\n```")[0])
+    assert (described["settings"]["batch_size"], described["data"]["licences"]) == (4, {"MIT": 24})
+
+
+def test_a_folder_loads_in_sentence_transformers_with_the_weights_of_the_best_epoch(tmp_path: Path, base: str) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    from agent.training.evaluation import Evaluator
+
+    record = Session().train(tmp_path, base, learning_rate=1e-3)
+    model = SentenceTransformer(str(tmp_path), device="cpu")
+    assert model.max_seq_length == SETTINGS.max_tokens
+    scores = Evaluator(make_benchmark("validation"), model.similarity, "nDCG@10", 4).measure(model)
+    assert scores == next(epoch.scores for epoch in record.epochs if epoch.epoch == record.best_epoch)
+
+
+def test_training_stops_after_epochs_without_improvement(tmp_path: Path, base: str) -> None:
+    session = Session()
+    record = session.train(tmp_path, base, epochs=9, patience=2, learning_rate=0.0)
+    assert (record.best_epoch, record.epochs[-1].epoch, len(session.done)) == (1, 3, 9)
+
+
+def test_the_best_epoch_is_the_first_with_the_highest_score() -> None:
+    from agent.training.trainer import find_best
+
+    epochs = [EpochRecord(epoch=n, step=n, scores={"R@1": s}) for n, s in enumerate((0.9, 0.1, 0.3, 0.3, 0.2))]
+    assert find_best(epochs, "R@1") == epochs[2]
+    assert find_best([epoch.model_copy(update={"scores": {}}) for epoch in epochs], "R@1").epoch == 4  # type: ignore[union-attr]
+    assert find_best(epochs[:1], "R@1") is None
+
+
+def test_without_validation_the_last_epoch_is_the_best(tmp_path: Path, base: str) -> None:
+    record = Session().train(tmp_path, base, data=make_data(validation=None), epochs=2)
+    assert (record.best_epoch, [epoch.scores for epoch in record.epochs]) == (2, [{}, {}])
+
+
+@pytest.mark.parametrize(
+    ("error", "option"), [(None, "--learning-rate"), (RuntimeError("CUDA out of memory. Tried"), "--batch-size")]
+)
+def test_a_failed_step_keeps_the_last_good_checkpoint(tmp_path: Path, base: str, error: Any, option: str) -> None:
+    with pytest.raises(UsageError, match=option):
+        Session().train(tmp_path, base, make_recipe(5, error))
+    record, session = read_record(tmp_path), Session()
+    assert record is not None
+    assert record.best_epoch == 1
+    session.train(tmp_path, base)
+    assert session.done[0][0] == 4
+
+
+def test_a_first_step_that_fails_leaves_a_folder_for_other_settings(tmp_path: Path, base: str) -> None:
+    with pytest.raises(UsageError):
+        Session().train(tmp_path, base, make_recipe(1), epochs=1)
+    assert read_record(tmp_path) is None
+    assert Session().train(tmp_path, base, epochs=1, batch_size=6).best_epoch == 1
+
+
+def test_infinite_weights_are_not_saved(tmp_path: Path, base: str) -> None:
+    with pytest.raises(UsageError):
+        Session().train(tmp_path, base, batch_size=12, learning_rate=1e38, warmup=0.0)
+    assert read_record(tmp_path) is None
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize("save", [save_roberta, save_t5])
+@pytest.mark.parametrize("options", [{"recipe": "biencoder", "mini_batch": 2}, {"recipe": "siamese"}])
+def test_roberta_and_t5_encoders_train_two_steps(tmp_path: Path, save: Any, options: Any) -> None:
+    folder, session = str(save(tmp_path / "unixcoder-base" if save is save_roberta else tmp_path / "t5")), Session()
+    session.train(tmp_path / "model", folder, epochs=1, batch_size=6, data=make_data(validation=None), **options)
+    assert len(session.done) == (2 if options["recipe"] == "biencoder" else 4)
+
+
+def test_prompts_of_the_base_model_are_used_in_training(tmp_path: Path) -> None:
+    plain, e5 = (str(save_roberta(tmp_path / name)) for name in ("mine", "e5-base"))
+    losses = []
+    for base in (plain, e5):
+        session = Session()
+        session.train(tmp_path / f"{Path(base).name}-model", base, epochs=1, learning_rate=0.0, pooling="mean")
+        losses.append(session.done[0][2])
+    assert losses[0] != losses[1]
+
+
+@pytest.mark.parametrize("metric", ["nDCG@2", "RR@10", "R@3", "P@2", "Success@1"])
+def test_scores_equal_those_of_agent_retrieval(base: str, metric: str) -> None:
+    import torch
+
+    from agent.retrieval.measures import QueryRanking, get_metric
+    from agent.training.base import load_base
+    from agent.training.evaluation import Evaluator
+
+    benchmark, model = make_benchmark("validation"), load_base(base, pooling="mean", max_tokens=None)
+    matrix = torch.rand(3, 6, generator=torch.Generator().manual_seed(2))
+    rankings = [
+        QueryRanking(dict(zip(benchmark.codes, row, strict=True)), benchmark.grades[query])
+        for query, row in zip(benchmark.queries, matrix.tolist(), strict=True)
+    ]
+    expected = sum(get_metric(metric).compute(ranking) for ranking in rankings) / len(rankings)
+    assert Evaluator(benchmark, lambda *_: matrix, metric, 4).measure(model)[metric] == pytest.approx(expected)
+
+
+def test_accuracy_counts_pairs_with_a_positive_score_as_matches(base: str) -> None:
+    import torch
+
+    from agent.training.base import load_base
+    from agent.training.evaluation import Evaluator
+
+    benchmark, model = make_benchmark("test"), load_base(base, pooling="mean", max_tokens=None)
+    grades = {**benchmark.grades, "1": {"1": 1}}
+    for sign, expected in ((1, 3 / 5), (-1, 2 / 5)):
+        evaluator = Evaluator(
+            replace(benchmark, grades=grades), lambda q, c, sign=sign: sign * torch.ones(len(q), len(c)), "R@1", 2
+        )
+        assert evaluator.measure_accuracy(model) == {"accuracy": expected}
