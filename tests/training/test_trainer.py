@@ -14,7 +14,7 @@ from agent.errors import RunFolderError, UsageError
 from agent.retrieval.searchers.trained import EpochRecord, TrainingRecord, read_record
 from agent.training.model_folder import Job
 from agent.training.recipe import Hyperparameters, load_recipe
-from tests.retrieval.searchers.tiny_models import save_roberta
+from tests.retrieval.searchers.tiny_models import save_roberta, save_sentence_transformer
 from tests.training.tiny import CODES, QUERIES, make_benchmark, make_data, save_bert, save_t5
 
 pytestmark = pytest.mark.embed
@@ -208,19 +208,18 @@ def test_infinite_weights_are_not_saved(tmp_path: Path, base: str) -> None:
 @pytest.mark.parametrize("save", [save_roberta, save_t5])
 @pytest.mark.parametrize("options", [{"recipe": "biencoder", "mini_batch": 2}, {"recipe": "siamese"}])
 def test_roberta_and_t5_encoders_train_two_steps(tmp_path: Path, save: Any, options: Any) -> None:
-    folder, session = str(save(tmp_path / "unixcoder-base" if save is save_roberta else tmp_path / "t5")), Session()
+    folder, session = str(save(tmp_path / "base")), Session()
     session.train(tmp_path / "model", folder, epochs=1, batch_size=6, data=make_data(validation=None), **options)
     assert len(session.done) == (2 if options["recipe"] == "biencoder" else 4)
 
 
 def test_prompts_of_the_base_model_are_used_in_training(tmp_path: Path) -> None:
-    plain, e5 = (str(save_roberta(tmp_path / name)) for name in ("mine", "e5-base"))
     losses = []
-    for base in (plain, e5):
-        session = Session()
-        session.train(tmp_path / f"{Path(base).name}-model", base, epochs=1, learning_rate=0.0, pooling="mean")
+    for name, prompts in (("plain", {}), ("asking", {"query": "query: "}), ("answering", {"document": "code: "})):
+        session, base = Session(), save_sentence_transformer(tmp_path / name, prompts=prompts)
+        session.train(tmp_path / f"{name}-model", str(base), epochs=1, learning_rate=0.0)
         losses.append(session.done[0][2])
-    assert losses[0] != losses[1]
+    assert len(set(losses)) == 3
 
 
 @pytest.mark.parametrize("metric", ["nDCG@2", "RR@10", "R@3", "P@2", "Success@1"])
