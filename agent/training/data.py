@@ -143,19 +143,16 @@ def _iterate_pairs(path: Path, kind: str, opener: _Opener, notes: list[str]) -> 
 
 
 def _make_docstring_pairs(items: Iterable[LabelledPair], notes: list[str]) -> Iterator[LabelledPair]:
-    count, skipped = 0, Counter[str]()
+    skipped = Counter[str]()
     for pair in (item.pair for item in items):
-        count += 1
         view = extract_view(pair.code, "no-docstring") if pair.language == "python" else None
         if view is None:
-            skipped["not Python" if pair.language != "python" else "cannot be parsed as Python 3"] += 1
+            skipped["in other languages" if pair.language != "python" else "that Python 3 cannot parse"] += 1
         elif query := find_first_sentence(pair.code):
             yield LabelledPair(pair.model_copy(update={"query": query, "code": view}), 1)
         else:
-            skipped["not a function with a docstring"] += 1
-    if skipped:
-        reasons = ", ".join(f"{reason}: {number:,}" for reason, number in skipped.items())
-        notes.append(f"{skipped.total():,} of {plural(count, 'code')} skipped ({reasons})")
+            skipped["that are not one function with a docstring"] += 1
+    notes += [f"skipped {plural(count, 'code')} {reason}" for reason, count in skipped.items()]
 
 
 def find_first_sentence(code: str) -> str:
@@ -176,9 +173,8 @@ def _build(path: Path, items: Iterable[LabelledPair], notes: Sequence[str], prog
         if number % 1000 == 0:
             progress("reading pairs", number, None)
     labels = {key: _LABELS[vote] for key, vote in votes.items() if vote in _LABELS}
-    counts = Counter(labels.values())
-    by_label = {"1": counts[1], "0": counts[0], "undecided": len(votes) - len(labels)}
-    if not counts[1]:
+    by_label = {"1": (ones := sum(labels.values())), "0": len(labels) - ones, "undecided": len(votes) - len(labels)}
+    if not ones:
         reasons = "; ".join([*(f"{name}: {count:,}" for name, count in by_label.items()), *notes])
         raise UsageError(f"{path}: has no pair with label 1, so there is nothing to learn ({reasons}).")
     queries, codes, digest = dict[str, int](), dict[str, int](), sha256()

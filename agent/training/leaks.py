@@ -6,13 +6,16 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import ceil
 
 from agent.corpus.near_duplicates import THRESHOLD, shingle_code, shingle_query
+from agent.evaluation.statistics import import_numpy
 from agent.retrieval.code_views import extract_view
 from agent.retrieval.searchers.base import Progress, report_progress
 from agent.training.data import TrainingData
 
 _KINDS = ("queries", "near_queries", "codes", "near_codes")
+_SHARED = 6
 _Items = dict[str, set[tuple[str, str]]]  # by text: the name of a benchmark, and the id of a query or code
 
 
@@ -70,26 +73,27 @@ def _match(
 ) -> Sequence[set[tuple[str, str]]]:
     """Return the held-out items that equal a text, and others that are near duplicates of one.
 
-    Compares only texts that share an element among the rarest fifth of each, as near duplicates do (prefix filtering;
-    Chaudhuri, Ganti and Kaushik, "A Primitive Operator for Similarity Joins in Data Cleaning", ICDE 2006).
+    Compares only texts that share `_SHARED` elements among the rarest of each, as near duplicates do (prefix filtering;
+    Wang, Li and Feng, "Can We Beat the Prefix Filtering?", SIGMOD 2012).
     """
-    sets = {text: shingle(text) for text in held_out}
-    frequencies, candidates = Counter(chain.from_iterable(sets.values())), defaultdict[str, list[str]](list)
+    np, items, sets = import_numpy(), list(held_out.values()), [shingle(text) for text in held_out]
+    by_frequency, positions = Counter(chain.from_iterable(sets)).most_common(), defaultdict[str, list[int]](list)
+    ranks = {element: -number for number, (element, _) in enumerate(by_frequency)}
 
     def find_rarest(elements: frozenset[str]) -> Sequence[str]:
-        """Return the rarest elements, without those that no held-out text has."""
-        known = [element for element in elements if element in frequencies]
-        size = int(len(elements) * (1 - THRESHOLD) + 1e-9) + 1 - (len(elements) - len(known))
-        return sorted(known, key=lambda element: (frequencies[element], element))[:size] if size > 0 else ()
+        """Return the rarest elements, without those that no held-out text has, which are rarer."""
+        known = sorted((element for element in elements if element in ranks), key=ranks.__getitem__)
+        return known[: max(0, _SHARED + int(len(elements) * (1 - THRESHOLD) + 1e-9) - len(elements) + len(known))]
 
-    for text, elements in sets.items():
+    for position, elements in enumerate(sets):
         for element in find_rarest(elements):
-            candidates[element].append(text)
-    equal, near = set[tuple[str, str]](), set[tuple[str, str]]()
-    for text in report_progress(texts, step, progress):
-        equal |= held_out.get(text, set())
-        elements = shingle(text)
-        for other in {other for element in find_rarest(elements) for other in candidates.get(element, ())}:
-            if len(elements & sets[other]) / len(elements | sets[other]) >= THRESHOLD:
-                near |= held_out[other]
+            positions[element].append(position)
+    arrays = {element: np.array(own) for element, own in positions.items()}
+    equal, near = set[tuple[str, str]]().union(*(held_out.get(text, ()) for text in texts)), set[tuple[str, str]]()
+    for elements in map(shingle, report_progress(texts, step, progress)):
+        shared = [arrays[element] for element in find_rarest(elements) if element in arrays]
+        counts = np.bincount(np.concatenate(shared)) if shared else np.array([])
+        for position in np.flatnonzero(counts >= min(_SHARED, ceil(THRESHOLD * len(elements) - 1e-9))):
+            if len(elements & sets[position]) / len(elements | sets[position]) >= THRESHOLD:
+                near |= items[position]
     return equal, near - equal

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from agent.training.data import TrainingData, read_training_data
 from agent.training.leaks import find_leaks
 
 DOCUMENTED = 'def add(a, b):\n    """Return the sum of two numbers, which may be of any type."""\n    return a + b'
+Texts = tuple[list[str], list[str]]
 NONE = {"queries": 0, "near_queries": 0, "codes": 0, "near_codes": 0}
 
 
@@ -40,12 +42,6 @@ def count_leaks(data: TrainingData) -> Mapping[str, int]:
     return find_leaks(data, ignore).counts["test"]
 
 
-def test_equal_and_nearly_equal_queries_leak() -> None:
-    benchmark = make_benchmark(["sort a list of numbers", "reverse a string in python", "read a file"])
-    data = make_data(["sort a list of numbers", "Reverse  a string in Python 3"], ["x"], benchmark)
-    assert count_leaks(data) == {**NONE, "queries": 1, "near_queries": 1}
-
-
 def test_only_relevant_codes_and_answers_leak() -> None:
     codes = {"a": "one()", "b": "two()", "c": "three()", "d": "def f(a, b, c): return a + b + c + 1"}
     grades = {"q": {"b": 2, "c": 0, "d": 1}}
@@ -68,57 +64,44 @@ def test_python_code_also_leaks_without_its_docstrings(tmp_path: Path) -> None:
 def test_leaks_are_counted_by_benchmark() -> None:
     validation, other = make_benchmark(["sort", "join"], name="validation"), make_benchmark(["read"], name="other")
     leaks = find_leaks(make_data(["sort", "join"], ["x"], validation, other, make_benchmark(["sort"])), ignore)
-    assert {name: counts["queries"] for name, counts in leaks.counts.items()} == {
-        "validation": 2,
-        "other": 0,
-        "test": 1,
-    }
+    assert {name: leak["queries"] for name, leak in leaks.counts.items()} == {"validation": 2, "other": 0, "test": 1}
     assert leaks
     assert "other" not in leaks.describe()
 
 
-def test_the_threshold_itself_is_a_near_duplicate() -> None:
-    tokens = [f"t{number}" for number in range(13)]  # 9 shingles of 5 tokens
-    for shared, leaks in ((8, 1), (7, 0)):  # of 10 and 11 distinct shingles
-        other = [*tokens[: shared + 4], *(f"u{number}" for number in range(9 - shared))]
-        data = make_data(["q"], [" ".join(other)], make_benchmark(["x"], " ".join(tokens)))
-        assert count_leaks(data)["near_codes"] == leaks
+@pytest.mark.parametrize("size", range(1, 16))
+def test_codes_leak_from_a_similarity_of_four_fifths_up(size: int) -> None:
+    tokens = [f"t{number}" for number in range(size + 4)]  # `size` runs of 5 tokens
+    shared = [(count, more) for count in range(1, size + 1) for more in range(5) if (count, more) != (size, 0)]
+    codes = [" ".join([*tokens[: count + 4], *"uvwxy"[:more]]) for count, more in shared]
+    counts = count_leaks(make_data(["q"], [" ".join(tokens)], make_benchmark(["x"], *codes)))
+    assert counts["near_codes"] == sum(count / (size + more) >= 0.8 for count, more in shared)
 
 
-def count_by_brute_force(
-    training: Sequence[str], held_out: Sequence[str], shingle: Callable[[str], frozenset[str]]
-) -> tuple[int, int]:
-    """Return the number of held-out texts that equal a training text, and of others that are nearly equal to one."""
-    sets = [shingle(text) for text in training]
-    near = [any(len(own & shingle(text)) / len(own | shingle(text)) >= 0.8 for own in sets) for text in held_out]
-    equal = len(set(training) & set(held_out))
-    return equal, sum(near) - equal
+def count_by_brute_force(texts: list[str], held_out: list[str], shingle: Any) -> list[int]:
+    """Return the number of held-out texts that equal a text, and of others that are nearly equal to one."""
+    pairs = [(own, shingle(own), other, shingle(other)) for own in held_out for other in texts]
+    near = {own for own, first, _, second in pairs if len(first & second) / len(first | second) >= 0.8}
+    return [len(set(held_out) & set(texts)), len(near - set(texts))]
 
 
 @st.composite
-def similar_texts(draw: st.DrawFn) -> tuple[list[str], list[str]]:
-    """Two lists of distinct texts that differ from a few long texts by a few words."""
+def similar_texts(draw: st.DrawFn) -> Texts:
+    """Two lists of distinct texts that differ from a few texts by their ends and by a few words."""
     words = st.sampled_from(["sort", "list", "Sort", "a", "of", "x", "file", "(", "read", "b"])
-    bases = draw(st.lists(st.lists(words, min_size=1, max_size=60), min_size=1, max_size=3))
-
-    def change(base: list[str]) -> st.SearchStrategy[str]:
-        edits = st.dictionaries(st.integers(0, len(base) - 1), words, max_size=3)
-        return edits.map(lambda made: " ".join(made.get(place, word) for place, word in enumerate(base)))
-
-    texts = st.lists(st.sampled_from(bases).flatmap(change), min_size=1, max_size=8, unique=True)
+    base = draw(st.lists(words, min_size=1, max_size=12) | st.lists(words, min_size=20, max_size=60))
+    edits = st.dictionaries(st.integers(0, len(base) - 1), words, max_size=3)
+    ends = st.integers(0, 5).map(lambda cut: max(1, len(base) - cut))
+    text = st.builds(lambda made, end: " ".join({**dict(enumerate(base[:end])), **made}.values()), edits, ends)
+    texts = st.lists(text, min_size=1, max_size=8, unique=True)
     return draw(texts), draw(texts)
 
 
 @given(similar_texts(), similar_texts())
-def test_exactly_the_leaks_that_brute_force_finds_are_counted(
-    queries: tuple[list[str], list[str]], codes: tuple[list[str], list[str]]
-) -> None:
+def test_exactly_the_leaks_that_brute_force_finds_are_counted(queries: Texts, codes: Texts) -> None:
     data = make_data(queries[0], codes[0], make_benchmark(queries[1], *codes[1], language="java"))
-    expected = (
-        *count_by_brute_force(*queries, lambda query: shingle_text(" ".join(query.lower().split()))),
-        *count_by_brute_force(*codes, shingle_code),
-    )
-    assert tuple(count_leaks(data).values()) == expected
+    expected = count_by_brute_force(*queries, lambda query: shingle_text(" ".join(query.lower().split())))
+    assert list(count_leaks(data).values()) == expected + count_by_brute_force(*codes, shingle_code)
 
 
 @pytest.mark.real_data
