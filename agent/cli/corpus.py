@@ -83,6 +83,30 @@ def code(
 
 
 @app.command()
+def stackexchange(
+    posts: Annotated[
+        Path, typer.Argument(metavar="POSTS", help="File Posts.xml of a Stack Exchange dump, or - for standard input.")
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder to write.")],
+    languages: Annotated[
+        str, typer.Option(metavar="NAME,…", help="Tags of the languages to keep [default: those of ProCQA].")
+    ] = "c,c++,java,python,ruby,lisp,javascript,c#,go,rust,php",
+    site: Annotated[
+        str, typer.Option(metavar="HOST", help="Site of the dump, for links to posts and authors.")
+    ] = "stackoverflow.com",
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing folder.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Build triples (question, description, answer) from a Stack Exchange dump.
+
+    Keeps questions with an accepted answer. Splits the triples of each language by date.
+    """
+    from agent.cli.corpus_stackexchange import run
+
+    run(posts, out, languages=languages, site=site, force=force, as_json=as_json)
+
+
+@app.command()
 def candidates(
     queries: Annotated[
         Path, typer.Argument(metavar="QUERIES", help="File of queries, as written by `agent corpus queries`.")

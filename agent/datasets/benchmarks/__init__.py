@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.datasets.arrow import is_dataset
 from agent.datasets.benchmark import Benchmark
-from agent.datasets.benchmarks import beir, codesearchnet, cosqa, neural_code_search, pairs
+from agent.datasets.benchmarks import beir, codesearchnet, cosqa, neural_code_search, pairs, triples
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRequest, read_rows
 from agent.errors import InputError, UsageError
 
@@ -40,6 +40,7 @@ _BEIR = BenchmarkFormat(
     "a folder in BEIR, MTEB or CoIR format (corpus, queries and optional qrels)", beir.read_beir, may_lack_grades=True
 )
 _SPLIT = BenchmarkFormat("a folder of `agent corpus split`", pairs.read_split, may_lack_grades=True)
+_TRIPLES = BenchmarkFormat("a folder of `agent corpus stackexchange`", triples.read_triples)
 _TABLES = (
     BenchmarkFormat(_COSQA, cosqa.read_search_task, ("doc", "retrieval_idx"), ("idx", "label"), _COSQA_CODES),
     BenchmarkFormat(_COSQA, cosqa.read_search_task, ("query-idx", "query", "code-idx"), ("label",), _COSQA_CODES),
@@ -111,6 +112,8 @@ def find_format(path: Path) -> tuple[BenchmarkFormat, Sequence[str]]:
         return _BEIR, ()
     if path.is_dir() and pairs.is_split(path):
         return _SPLIT, ()
+    if path.is_dir() and triples.is_triples(path):
+        return _TRIPLES, ()
     columns = _read_columns(path)
     return _recognise(path, columns), columns
 
@@ -125,7 +128,7 @@ def _recognise(path: Path, columns: Sequence[str]) -> BenchmarkFormat:
     benchmark_format = next((table for table in _TABLES if set(table.fields) <= set(columns)), None)
     if benchmark_format is None:
         fields = f" (fields: {', '.join(map(repr, columns[:12]))})" if columns else ""
-        names = dict.fromkeys(table.name for table in (*_TABLES, _PLUS, _BEIR, _SPLIT))
+        names = dict.fromkeys(table.name for table in (*_TABLES, _PLUS, _BEIR, _SPLIT, _TRIPLES))
         known_names = "; ".join([*names, "a run folder created by agent annotate"])
         raise InputError(f"unknown benchmark format{fields}. Known formats: {known_names}", path=path)
     if "label" in columns and "label" not in {*benchmark_format.fields, *benchmark_format.others}:

@@ -1,0 +1,101 @@
+"""Implements `agent corpus stackexchange`, which builds triples from a Stack Exchange dump."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agent.cli.progress import Steps
+from agent.cli.running import check_writable, explain_stop
+from agent.cli.text import Console, add_row, make_table, print_json, print_text
+from agent.corpus.posts import read_posts
+from agent.corpus.split import PARTS
+from agent.corpus.stackexchange import TripleTable
+from agent.datasets.benchmarks.triples import SUMMARY
+from agent.datasets.encoding import dumps
+from agent.datasets.sources import STDIN
+from agent.errors import InputError, RunStopped, UsageError
+from agent.exports.hugging_face import render_markdown_table
+from agent.exports.target import check_target, open_target
+from agent.types import normalise_language
+from agent.wording import plural
+
+_ENTRIES = frozenset({*(f"{part}.jsonl" for part in PARTS), SUMMARY, "README.md"})
+
+
+def run(path: Path, out: Path, *, languages: str, site: str, force: bool, as_json: bool) -> None:
+    """Write the triples of a dump to a folder, and print their number by language and part.
+
+    Raises:
+        UsageError: the dump cannot be read or has no triples, an option is invalid, or the folder must not be written.
+        typer.Exit: the command stopped early, and wrote nothing.
+    """
+    notes = Console(stderr=True)
+    names = list(dict.fromkeys(normalise_language(name) for name in languages.split(",") if name.strip()))
+    if not names:
+        raise UsageError("--languages: pass tags of languages, such as c,c++,python.")
+    if path != STDIN and path.resolve().is_relative_to(out.resolve()):
+        raise UsageError(f"{path}: is in the output folder {out}. Choose another folder (-o).")
+    check_writable(out.parent, None)
+    check_target(out, _ENTRIES, force=force)
+    try:
+        with Steps(notes) as steps, open_target(out, _ENTRIES, force=force) as draft:
+            table = TripleTable(names, site)
+            table.add_posts(read_posts(path, steps))
+            summary = vars(table.write(draft, steps))
+            if not any(map(sum, map(dict.values, summary["triples"].values()))):
+                cause = f"none of {plural(summary['questions'], 'question')} can be used"
+                raise InputError(f"{cause}. Check --languages ({', '.join(names)})", path=path)
+            document = {"source": str(path), "site": site, "version": version("test-driven-annotator"), **summary}
+            (draft / SUMMARY).write_bytes(dumps(document, indent=True) + b"\n")
+            (draft / "README.md").write_text(_render_card(document), "utf-8")
+    except (KeyboardInterrupt, RunStopped) as error:
+        explain_stop(notes, error, "No output was written.")
+    print_json({"out": str(out), **document}) if as_json else _print(out, document)
+
+
+def _list_sizes(document: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+    """Return a row for each language: its name, its number of triples, and the sizes of its parts."""
+    return [(name, sum(parts.values()), *parts.values()) for name, parts in document["triples"].items()]
+
+
+def _render_card(document: Mapping[str, Any]) -> str:
+    # `load_dataset` caches by the config, so the config depends on the data
+    config = {"config_name": "default", "description": f"SHA-256: {', '.join(document['sha256'].values())}"}
+    files = [{"split": part, "path": f"{part}.jsonl"} for part in PARTS]
+    front_matter = {"license": "other", "configs": [{**config, "data_files": files}]}
+    lines = [
+        f"---\n{yaml.safe_dump(front_matter, sort_keys=False)}---\n# Questions and accepted answers\n",
+        "Each row is a question with its description (`query`) and its accepted answer (`code`) from a dump of Stack",
+        "Exchange. `author`, `url` and `licence` belong to the question, and `answer_author`, `answer_url` and",
+        "`answer_licence` to the answer. If you share texts, name their authors, and keep their links and licences.\n",
+        *render_markdown_table(("language", "triples", *PARTS), _list_sizes(document)),
+        "",
+        *render_markdown_table(("licence", "texts"), list(document["licences"].items())),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _print(out: Path, document: Mapping[str, Any]) -> None:
+    console, rows = Console(), _list_sizes(document)
+    table = make_table("language", "triples", *PARTS)
+    for language, *counts in rows:
+        add_row(table, language, *(f"{count:,}" for count in counts))
+    console.print(table)
+    lines = [f"kept: {sum(row[1] for row in rows):,} of {plural(document['questions'], 'question')}"]
+    lines += [f"removed: {reason}: {count:,}" for reason, count in sorted(document["removed"].items())]
+    lines += [
+        f"in several languages, kept in the first: {plural(document['several_languages'], 'question')}",
+        f"answers: {document['answers']:,}; their question is not in the dump: {document['orphans']:,}",
+        f"accepted answers with a duplicate id: {document['duplicate_answers']:,}",
+    ]
+    language = shlex.quote(max(rows, key=lambda row: row[1])[0])
+    lines.append(
+        f"Next: agent retrieval run {shlex.quote(str(out))} --split test --language {language} --searcher bm25"
+    )
+    print_text(console, "\n".join(lines))

@@ -1,0 +1,111 @@
+"""Reads the posts of a Stack Exchange dump (https://archive.org/details/stackexchange) from its file Posts.xml.
+
+The file is an element `posts` with an element `row` for each post. All values are attributes, and `Body` contains HTML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+from agent.datasets.benchmarks.building import BenchmarkRow
+from agent.datasets.sources import STDIN, display_name, open_source
+from agent.errors import ExtraMissing, InputError
+from agent.retrieval.searchers.base import Progress
+
+MAX_ROW_BYTES = 16 << 20
+"""Maximum size of a row. The rows of Stack Exchange have at most a few hundred kilobytes."""
+
+_CHUNK = 1 << 18
+_SEVEN_ZIP = b"7z\xbc\xaf\x27\x1c"
+_BLOCK = re.compile(r"^(blockquote|br|d[dlt]|div|h[1-6r]|li|[ou]l|p|pre|table|t[dhr])$")
+_CUT = expat.errors.XML_ERROR_NO_ELEMENTS, expat.errors.XML_ERROR_UNCLOSED_TOKEN, expat.errors.XML_ERROR_PARTIAL_CHAR
+
+
+def read_posts(path: Path, progress: Progress) -> Iterator[BenchmarkRow]:
+    """Iterate over the rows, with their attributes as fields. `-` is standard input, and `.gz` files are decompressed.
+
+    Raises:
+        InputError: the file cannot be read, is cut off, is not a Posts.xml, contains a DOCTYPE, is not valid XML, or
+            does not have the encoding that it declares.
+    """
+    reader = _RowReader(path)
+    total = None if path == STDIN or path.suffix == ".gz" or not path.is_file() else path.stat().st_size
+    with open_source(path) as file:
+        while chunk := file.read(_CHUNK):
+            yield from reader.parse(chunk)
+            progress("reading posts (MB)", reader.size >> 20, total and total >> 20)
+        yield from reader.parse(b"")
+
+
+class _RowReader:
+    def __init__(self, path: Path) -> None:
+        self._path, self._depth, self._rows = path, 0, list[BenchmarkRow]()
+        self.size = 0  # in bytes, of the chunks so far
+        self._parser = expat.ParserCreate()
+        self._parser.StartDoctypeDeclHandler = self._reject_doctype
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+
+    def parse(self, chunk: bytes) -> list[BenchmarkRow]:
+        """Return the rows that end in a chunk. An empty chunk is the end of the file."""
+        if not self.size and chunk.startswith(_SEVEN_ZIP):
+            raise InputError(f"is a 7z archive. Extract it (7z e {self._path.name}), or pipe it", path=self._path)
+        self._rows, start = [], self.size
+        self.size += len(chunk)
+        try:
+            self._parser.Parse(chunk, not chunk)
+        except expat.ExpatError as error:
+            raise self._explain(error, chunk[max(self._parser.ErrorByteIndex - start, 0) :]) from None
+        except (ValueError, LookupError) as error:
+            raise self._build_error(f"the declared encoding cannot be read ({error}). Convert to UTF-8") from None
+        if self.size - max(self._parser.CurrentByteIndex, 0) > MAX_ROW_BYTES:
+            raise self._build_error(f"a row is longer than {MAX_ROW_BYTES >> 20} MB")
+        return self._rows
+
+    def _explain(self, error: expat.ExpatError, rest: bytes) -> InputError:
+        problem = expat.ErrorString(error.code)
+        if problem in _CUT:
+            cause = "the file is empty or cut off"
+        elif problem == expat.errors.XML_ERROR_INVALID_TOKEN and rest[:1] >= b"\x80":
+            cause = f"the byte 0x{rest[0]:02x} is not valid in the encoding that the first line declares (or UTF-8)"
+        else:
+            cause = f"is not valid XML ({problem}, column {error.offset + 1})"
+        return self._build_error(f"{cause}. Download or extract the file again", error.lineno)
+
+    def _build_error(self, cause: str, line: int | None = None) -> InputError:
+        return InputError(cause, path=display_name(self._path), line=line or self._parser.CurrentLineNumber)
+
+    def _reject_doctype(self, *_: Any) -> None:
+        raise self._build_error("contains a DOCTYPE, which dumps of Stack Exchange do not have. The file is not read")
+
+    def _start(self, name: str, attributes: Mapping[str, str]) -> None:
+        self._depth += 1
+        if self._depth > 2 or name != ("posts", "row")[self._depth - 1]:
+            cause = f"contains the element <{name[:40]}>; expected <posts> with <row> elements"
+            raise self._build_error(f"{cause}. Pass the file Posts.xml of a dump")
+        if self._depth == 2:
+            self._rows.append(BenchmarkRow(attributes, self._path, self._parser.CurrentLineNumber))
+
+    def _end(self, _: str) -> None:
+        self._depth -= 1
+
+
+def extract_text(html: str) -> str:
+    """Return the text of a post without HTML tags. Code keeps its place, line breaks and indentation.
+
+    Raises:
+        ExtraMissing: BeautifulSoup is not installed.
+    """
+    try:
+        from bs4 import BeautifulSoup
+    except ImportError as error:
+        raise ExtraMissing("corpus", error) from error
+    soup = BeautifulSoup(f"{html}\n", "html.parser")  # warns if a text without a line break looks like a file name
+    for tag in soup.find_all(_BLOCK):
+        if tag.next_sibling and not (isinstance(tag.next_sibling, str) and tag.next_sibling[:1].isspace()):
+            tag.insert_after("\n")
+    return soup.get_text().strip()

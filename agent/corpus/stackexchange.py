@@ -1,0 +1,203 @@
+"""Builds triples (question, description, answer) from a Stack Exchange dump, as in sections 3.1 to 3.4 of ProCQA."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+from agent.corpus.posts import extract_text
+from agent.corpus.split import PARTS
+from agent.datasets.benchmarks.building import BenchmarkRow
+from agent.datasets.encoding import dumps, loads
+from agent.retrieval.searchers.base import Progress
+from agent.scratch import Scratch
+
+MIN_CHARACTERS, MAX_CHARACTERS = 20, 4096
+"""Limits for descriptions and answers without HTML tags (section 3.2 of the ProCQA paper)."""
+MAX_HTML_CHARACTERS = 1 << 16
+"""Limit for descriptions and answers with HTML tags. Stack Exchange limits posts to 30,000 characters of Markdown."""
+
+_QUESTION, _ANSWER = 1, 2
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_NO_ANSWER, _DUPLICATE = "accepted answer is not in the dump", "duplicate id"
+# `answer` and `record` are null if the question is removed
+_TABLES = """
+CREATE TABLE questions (id INTEGER PRIMARY KEY, answer INTEGER, language INTEGER, time REAL, record BLOB);
+CREATE TABLE answers (id INTEGER PRIMARY KEY, question INTEGER, removed_by TEXT, record BLOB);
+CREATE VIEW joined AS
+    SELECT language, time, questions.id, questions.record AS question, answers.record AS answer, removed_by
+    FROM questions LEFT JOIN answers ON answers.id = questions.answer AND answers.question = questions.id
+    WHERE questions.answer IS NOT NULL
+"""
+_INDEX = "CREATE INDEX by_time ON questions (language, time, id) WHERE answer IS NOT NULL"
+
+
+@dataclass
+class DumpSummary:
+    """Counts of posts and triples.
+
+    `removed` counts the questions without a triple by reason. `several_languages` counts questions with tags of several
+    languages. `orphans` are answers whose question is not in the dump. `duplicate_answers` are accepted answers whose
+    id occurred before. `triples` has the number of triples by language and part, `licences` the number of texts by
+    licence, and `sha256` the hashes of the files by part.
+    """
+
+    posts: int = 0
+    questions: int = 0
+    answers: int = 0
+    several_languages: int = 0
+    orphans: int = 0
+    duplicate_answers: int = 0
+    removed: Counter[str] = field(default_factory=Counter)
+    triples: dict[str, dict[str, int]] = field(default_factory=dict)
+    licences: Counter[str] = field(default_factory=Counter)
+    sha256: dict[str, str] = field(default_factory=dict)
+
+
+class TripleTable:
+    """Joins questions with their accepted answers, in a temporary file.
+
+    Posts may be added in any order. A question belongs to the first of its tags that is in `languages`, so no question
+    is in two languages.
+
+    Raises (all methods):
+        StorageError: the temporary file cannot be written.
+        ExtraMissing: BeautifulSoup is not installed.
+    """
+
+    def __init__(self, languages: Sequence[str], site: str) -> None:
+        self._languages, self._site = languages, site
+        self._scratch, self.summary = Scratch(_TABLES), DumpSummary()
+
+    def add_posts(self, posts: Iterable[BenchmarkRow]) -> None:
+        """Add posts. An attribute that is missing or malformed raises an `InputError`."""
+        for post in posts:
+            self.summary.posts += 1
+            kind = _read_number(post, "PostTypeId")
+            if kind == _QUESTION:
+                self._add_question(post)
+            elif kind == _ANSWER:
+                self._add_answer(post)
+
+    def _add_question(self, post: BenchmarkRow) -> None:
+        tags = re.findall(r"[^<>|\s]+", post.fields.get("Tags", ""))  # <c><arrays>, or |c|arrays| since 2024
+        languages, values = [tag for tag in tags if tag in self._languages], tuple[Any, ...]([None] * 4)
+        reason, text = None if languages else "other tags", ""
+        if languages and not post.fields.get("AcceptedAnswerId"):
+            reason = "no accepted answer"
+        elif languages:
+            reason, text = _read_body(post, "description")
+        if not reason:
+            texts = {"question": post.get_text("Title").strip(), "description": text, "tags": tags}
+            record = dumps(self._describe(post, "q") | texts)
+            answer, language = _read_number(post, "AcceptedAnswerId"), self._languages.index(languages[0])
+            values = answer, language, _read_time(post).timestamp(), record
+        row = _read_number(post, "Id"), *values
+        if not self._scratch.execute_many("INSERT OR IGNORE INTO questions VALUES (?, ?, ?, ?, ?)", [row]):
+            reason = _DUPLICATE
+        self.summary.questions += 1
+        self.summary.removed += Counter([reason] if reason else [])
+        self.summary.several_languages += not reason and len(languages) > 1
+
+    def _add_answer(self, post: BenchmarkRow) -> None:
+        """Store an answer if its question accepts it or comes later."""
+        identifier, question = _read_number(post, "Id"), _read_number(post, "ParentId")
+        self.summary.answers += 1
+        found = self._scratch.execute("SELECT answer FROM questions WHERE id = ?", (question,))
+        if found and found[0][0] != identifier:
+            return
+        reason, text = _read_body(post, "answer")
+        row = identifier, question, reason, None if reason else dumps(self._describe(post, "a") | {"code": text})
+        is_new = self._scratch.execute_many("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", [row])
+        self.summary.duplicate_answers += not is_new
+
+    def _describe(self, post: BenchmarkRow, kind: Literal["q", "a"]) -> dict[str, Any]:
+        """Return the fields that questions and answers have in common. Their names in answers begin with `answer_`."""
+        user, name = post.fields.get("OwnerUserId"), post.fields.get("OwnerDisplayName")
+        fields = {
+            "id": post.get_text("Id"),
+            "created": _read_time(post).isoformat(),
+            "score": _read_number(post, "Score"),
+            "author": f"https://{self._site}/users/{user}" if user else name or "anonymous",
+            "url": f"https://{self._site}/{kind}/{post.get_text('Id')}",
+            "licence": post.fields.get("ContentLicense") or "unknown",
+        }
+        return {f"answer_{field}": value for field, value in fields.items()} if kind == "a" else fields
+
+    def write(self, folder: Path, progress: Progress) -> DumpSummary:
+        """Write `train.jsonl`, `validation.jsonl` and `test.jsonl`, and return the complete summary.
+
+        The parts have 80%, 10% and 10% of each language, in the order of the questions' dates. Test has at least one
+        triple, and so has validation if there are two.
+        """
+        self._scratch.execute(_INDEX)
+        self._count_missing()
+        with ExitStack() as stack:
+            files = {part: stack.enter_context((folder / f"{part}.jsonl").open("wb")) for part in PARTS}
+            hashes = {part: sha256() for part in PARTS}
+            for language in self._languages:
+                self.summary.triples[language] = dict.fromkeys(PARTS, 0)
+                for part, row in self._iterate_rows(language, progress):
+                    files[part].write(line := dumps(row) + b"\n")
+                    hashes[part].update(line)
+                    self.summary.triples[language][part] += 1
+                    self.summary.licences.update((row["licence"], row["answer_licence"]))
+        self.summary.sha256 = {part: digest.hexdigest() for part, digest in hashes.items()}
+        return self.summary
+
+    def _iterate_rows(self, language: str, progress: Progress) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Iterate over the triples of a language by date, with their parts."""
+        source, values = "FROM joined WHERE language = ? AND answer IS NOT NULL", (self._languages.index(language),)
+        total = self._scratch.execute(f"SELECT count(*) {source}", values)[0][0]
+        held_out = max(round(total / 10), 1)
+        triples = self._scratch.iterate(f"SELECT question, answer {source} ORDER BY time, id", values)
+        for number, records in enumerate(triples):
+            question, answer = map(loads, records)
+            query = f"{question['question']}\n{question['description']}"
+            first = {"id": question["id"], "query": query, "code": answer["code"], "label": 1, "language": language}
+            left = total - number
+            yield (
+                "test" if left <= held_out else "validation" if left <= 2 * held_out else "train",
+                first | question | answer,
+            )
+            if number % 1000 == 0:
+                progress(f"writing {language}", number, total)
+
+    def _count_missing(self) -> None:
+        execute, summary = self._scratch.execute, self.summary
+        query = "SELECT ifnull(removed_by, ?), count(*) FROM joined WHERE answer IS NULL GROUP BY 1"
+        summary.removed.update(dict(execute(query, (_NO_ANSWER,))))
+        orphans = "SELECT count(*) FROM answers WHERE NOT EXISTS (SELECT 1 FROM questions WHERE id = answers.question)"
+        summary.orphans = execute(orphans)[0][0]
+
+
+def _read_body(post: BenchmarkRow, name: str) -> tuple[str | None, str]:
+    """Return the text of a post, and the reason if it is removed."""
+    html = post.fields.get("Body", "")
+    text = extract_text(html) if len(html) <= MAX_HTML_CHARACTERS else ""
+    if len(html) > MAX_HTML_CHARACTERS or len(text) > MAX_CHARACTERS:
+        return f"{name} is too long", ""
+    return (f"{name} is too short" if len(text) < MIN_CHARACTERS else None), text
+
+
+def _read_number(post: BenchmarkRow, name: str) -> int:
+    value = post.get_text(name)
+    if not _NUMBER.fullmatch(value):
+        raise post.build_error(f"{name!r} is {value!r:.40}; expected a whole number")
+    return int(value)
+
+
+def _read_time(post: BenchmarkRow) -> datetime:
+    value = post.get_text("CreationDate")
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        raise post.build_error(f"'CreationDate' is {value!r:.40}; expected a time (ISO 8601)") from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
