@@ -16,7 +16,7 @@ from agent.datasets.sources import STDIN, display_name, open_source
 from agent.errors import ExtraMissing, InputError
 from agent.retrieval.searchers.base import Progress
 
-MAX_ROW_BYTES = 16 << 20
+MAX_ROW_BYTES = 4 << 20
 """Maximum size of a row. The rows of Stack Exchange have at most a few hundred kilobytes."""
 
 _CHUNK = 1 << 18

@@ -123,7 +123,7 @@ class TripleTable:
         user, name = post.fields.get("OwnerUserId"), post.fields.get("OwnerDisplayName")
         fields = {
             "id": post.get_text("Id"),
-            "created": _read_time(post).isoformat(),
+            "created": _read_time(post).isoformat(timespec="milliseconds"),
             "score": _read_number(post, "Score"),
             "author": f"https://{self._site}/users/{user}" if user else name or "anonymous",
             "url": f"https://{self._site}/{kind}/{post.get_text('Id')}",

@@ -1,0 +1,168 @@
+"""`agent corpus stackexchange`: the folder, what reads it, and wrong usage."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.cli import DONE, WRONG_USAGE
+from agent.retrieval.benchmark import open_benchmark
+from tests.cli.commands import ROOT, Commands
+from tests.exports.runs import read_lines
+from tests.exports.test_hugging_face import load_dataset
+
+DUMP = ROOT / "examples/corpus/Posts.xml"
+FILES = {"README.md", "stackexchange.json", "test.jsonl", "train.jsonl", "validation.jsonl"}
+SIZES = {"c": {"train": 6, "validation": 1, "test": 1}, "python": {"train": 2, "validation": 1, "test": 1}}
+ROWS = {"train": 8, "validation": 2, "test": 2}
+
+
+@pytest.fixture
+def triples(agent: Commands) -> Commands:
+    """The command in a folder with the triples of the example."""
+    assert agent("corpus", "stackexchange", DUMP, "-o", "qa", "--languages", "c,python").code == DONE
+    return agent
+
+
+def list_files(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_the_summary_counts_what_was_kept_and_removed(agent: Commands) -> None:
+    document = agent("corpus", "stackexchange", DUMP, "-o", "new/qa", "--json").json
+    stored = json.loads((agent.folder / "new/qa/stackexchange.json").read_text())
+    assert document == {"out": "new/qa", **stored}
+    assert {name: sizes for name, sizes in stored["triples"].items() if sizes["train"]} == SIZES
+    assert list(stored["triples"])[:4] == ["c", "c++", "java", "python"]
+    assert len(stored["triples"]) == 11
+    assert stored["removed"] == {
+        "accepted answer is not in the dump": 1,
+        "description is too short": 1,
+        "no accepted answer": 1,
+        "other tags": 1,
+    }
+    assert (stored["questions"], stored["answers"], stored["orphans"], stored["several_languages"]) == (16, 16, 1, 1)
+    assert stored["licences"] == {"CC BY-SA 4.0": 24}
+    assert list_files(agent.folder / "new/qa") == FILES
+
+
+def test_languages_may_be_aliases_and_the_site_is_in_the_links(agent: Commands) -> None:
+    options = "--languages", "py, PYTHON", "--site", "example.org", "--json"
+    document = agent("corpus", "stackexchange", DUMP, "-o", "qa", *options).json
+    assert (list(document["triples"]), document["site"]) == (["python"], "example.org")
+    rows = read_lines(agent.folder / "qa/test.jsonl")
+    assert {row["url"].split("/")[2] for row in rows} == {"example.org"}
+
+
+def test_standard_input_is_read(agent: Commands) -> None:
+    command = [sys.executable, "-m", "agent", "corpus", "stackexchange", "-", "-o", "qa", "--json"]
+    with DUMP.open() as dump:
+        done = subprocess.run(command, cwd=agent.folder, stdin=dump, capture_output=True, check=True)
+    assert json.loads(done.stdout)["triples"]["c"] == SIZES["c"]
+
+
+class TestReaders:
+    def test_load_dataset_reads_the_parts(self, triples: Commands) -> None:
+        dataset = load_dataset(triples.folder / "qa", triples.folder / "cache")
+        assert {name: len(rows) for name, rows in dataset.items()} == ROWS
+        assert dataset["test"][0]["tags"] == ["c", "bit-manipulation"]
+        assert dataset["test"][0]["created"] == "2019-01-17T09:30:00.000+00:00"
+
+    def test_decontaminate_reads_the_training_part(self, triples: Commands) -> None:
+        test = read_lines(triples.folder / "qa/test.jsonl")[0]
+        triples.write("benchmark.jsonl", [{"query": "power of two", "code": test["code"], "label": 1}])
+        options = "--against", "benchmark.jsonl", "-o", "clean.jsonl", "--json"
+        assert triples("corpus", "decontaminate", "qa/train.jsonl", *options).json["kept"] == ROWS["train"]
+        assert read_lines(triples.folder / "clean.jsonl") == read_lines(triples.folder / "qa/train.jsonl")
+        again = triples("corpus", "decontaminate", "qa/test.jsonl", *options, "--force").json
+        assert again["removed"]["query"] == 1
+
+    def test_describe_reads_labelled_pairs(self, triples: Commands) -> None:
+        document = triples("corpus", "describe", "qa/train.jsonl", "--json").json
+        assert document["labels"]["1"] == ROWS["train"]
+
+    def test_searchers_are_measured_on_a_language(self, triples: Commands) -> None:
+        options = "--split", "test", "--language", "c", "--searcher", "bm25"
+        assert triples("retrieval", "run", "qa", *options, "-o", "run").code == DONE
+        metrics = "RR@10", "R@10", "R@100"
+        scored = triples("retrieval", "score", "run", *(f"--metric={name}" for name in metrics), "--json")
+        assert scored.code == DONE
+        assert all(name in scored.out for name in metrics)
+
+
+class TestBenchmark:
+    def test_the_queries_of_a_part_search_the_answers_of_all_parts(self, triples: Commands) -> None:
+        benchmark = open_benchmark(triples.folder / "qa", language="C")
+        rows = [
+            row for part in ROWS for row in read_lines(triples.folder / f"qa/{part}.jsonl") if row["language"] == "c"
+        ]
+        assert benchmark.codes == {row["answer_id"]: row["code"] for row in rows}
+        question = rows[-1]
+        assert benchmark.queries == {question["id"]: f"{question['question']}\n{question['description']}"}
+        assert benchmark.grades == {question["id"]: {question["answer_id"]: 1}}
+        assert (benchmark.language, benchmark.name) == ("c", "qa-c-test")
+
+    def test_another_part_is_read(self, triples: Commands) -> None:
+        assert len(open_benchmark(triples.folder / "qa", language="c", split="train").queries) == SIZES["c"]["train"]
+
+    def test_equal_answers_are_one_code(self, triples: Commands) -> None:
+        rows = read_lines(triples.folder / "qa/train.jsonl")
+        triples.write("qa/train.jsonl", [*rows, {**rows[0], "id": "900", "answer_id": "901"}])
+        benchmark = open_benchmark(triples.folder / "qa", language="c", split="train")
+        assert len(benchmark.codes) == sum(SIZES["c"].values())
+        assert benchmark.grades["900"] == {rows[0]["answer_id"]: 1}
+
+    @pytest.mark.parametrize("options", [{}, {"language": "rust"}, {"language": "c", "split": "dev"}])
+    def test_a_wrong_language_or_split_is_an_error(self, triples: Commands, options: dict[str, Any]) -> None:
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        assert triples("retrieval", "run", "qa", "--searcher", "bm25", "-o", "run", *words).code == WRONG_USAGE
+
+    @pytest.mark.parametrize("change", [{"answer_id": None}, {"language": 3}, {"query": ""}])
+    def test_a_malformed_row_is_an_error(self, triples: Commands, change: dict[str, Any]) -> None:
+        rows = read_lines(triples.folder / "qa/test.jsonl")
+        triples.write("qa/test.jsonl", [{**row, **change} for row in rows])
+        done = triples("retrieval", "run", "qa", "--language", "c", "--searcher", "bm25", "-o", "run")
+        assert (done.code, "test.jsonl:1" in done.err) == (WRONG_USAGE, True)
+
+    def test_a_link_out_of_the_folder_is_not_followed(self, triples: Commands) -> None:
+        (triples.folder / "qa/test.jsonl").rename(triples.folder / "elsewhere.jsonl")
+        (triples.folder / "qa/test.jsonl").symlink_to(triples.folder / "elsewhere.jsonl")
+        done = triples("retrieval", "run", "qa", "--language", "c", "--searcher", "bm25", "-o", "run")
+        assert done.code == WRONG_USAGE
+
+
+class TestOutput:
+    def test_an_existing_folder_is_replaced_only_with_force(self, triples: Commands) -> None:
+        before = (triples.folder / "qa/test.jsonl").read_bytes()
+        assert triples("corpus", "stackexchange", DUMP, "-o", "qa").code == WRONG_USAGE
+        assert triples("corpus", "stackexchange", DUMP, "-o", "qa", "--force", "--languages", "python").code == DONE
+        assert (triples.folder / "qa/test.jsonl").read_bytes() != before
+        triples.write("qa/notes.txt", "mine")
+        assert triples("corpus", "stackexchange", DUMP, "-o", "qa", "--force").code == WRONG_USAGE
+        assert list_files(triples.folder / "qa") == FILES | {"notes.txt"}
+
+    @pytest.mark.parametrize("content", [b"", DUMP.read_bytes()[:5000], b"<!DOCTYPE posts>" + DUMP.read_bytes()[38:]])
+    def test_a_damaged_dump_leaves_no_output(self, agent: Commands, content: bytes) -> None:
+        agent.write("Posts.xml", content)
+        done = agent("corpus", "stackexchange", "Posts.xml", "-o", "qa")
+        assert (done.code, "Posts.xml:" in done.err, list(agent.folder.glob("*qa*"))) == (WRONG_USAGE, True, [])
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            (DUMP, "-o", "qa", "--languages", "cobol"),
+            (DUMP, "-o", "qa", "--languages", " , "),
+            ("none.xml", "-o", "qa"),
+            ("in/Posts.xml", "-o", "in", "--force"),
+        ],
+    )
+    def test_wrong_usage_leaves_no_output(self, agent: Commands, options: tuple[str | Path, ...]) -> None:
+        (agent.folder / "in").mkdir()
+        agent.write("in/Posts.xml", DUMP.read_bytes())
+        assert agent("corpus", "stackexchange", *options).code == WRONG_USAGE
+        assert (list_files(agent.folder / "in"), (agent.folder / "qa").exists()) == ({"Posts.xml"}, False)
