@@ -65,6 +65,7 @@ OUTPUTS = (
     "corpus decontaminate corpus/pairs.jsonl --against pairs.jsonl -o corpus/clean.jsonl",
     "corpus split run -o split --to jsonl",
     "corpus describe run",
+    "corpus stackexchange corpus/Posts.xml -o answers --languages c",
 )
 """Commands that print JSON, in the order of their dependencies. `review` is missing, as it serves a page."""
 

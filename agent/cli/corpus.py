@@ -257,7 +257,7 @@ def split(
 def describe(
     dataset: Annotated[
         Path,
-        typer.Argument(metavar="RUN|PAIRS|DIR", help="Run folder, file of pairs, or folder of `agent corpus split`."),
+        typer.Argument(metavar="RUN|PAIRS|DIR", help="Run folder, file of pairs, or folder with splits."),
     ],
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
     as_json: AsJson = False,

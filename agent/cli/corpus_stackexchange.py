@@ -16,7 +16,7 @@ from agent.cli.text import Console, add_row, make_table, print_json, print_text
 from agent.corpus.posts import read_posts
 from agent.corpus.split import PARTS
 from agent.corpus.stackexchange import TripleTable
-from agent.datasets.benchmarks.triples import SUMMARY
+from agent.datasets.benchmarks.pairs import TRIPLES_SUMMARY
 from agent.datasets.encoding import dumps
 from agent.datasets.sources import STDIN
 from agent.errors import InputError, RunStopped, UsageError
@@ -25,7 +25,7 @@ from agent.exports.target import check_target, open_target
 from agent.types import normalise_language
 from agent.wording import plural
 
-_ENTRIES = frozenset({*(f"{part}.jsonl" for part in PARTS), SUMMARY, "README.md"})
+_ENTRIES = frozenset({*(f"{part}.jsonl" for part in PARTS), TRIPLES_SUMMARY, "README.md"})
 
 
 def run(path: Path, out: Path, *, languages: str, site: str, force: bool, as_json: bool) -> None:
@@ -52,7 +52,7 @@ def run(path: Path, out: Path, *, languages: str, site: str, force: bool, as_jso
                 cause = f"none of {plural(summary['questions'], 'question')} can be used"
                 raise InputError(f"{cause}. Check --languages ({', '.join(names)})", path=path)
             document = {"source": str(path), "site": site, "version": version("test-driven-annotator"), **summary}
-            (draft / SUMMARY).write_bytes(dumps(document, indent=True) + b"\n")
+            (draft / TRIPLES_SUMMARY).write_bytes(dumps(document, indent=True) + b"\n")
             (draft / "README.md").write_text(_render_card(document), "utf-8")
     except (KeyboardInterrupt, RunStopped) as error:
         explain_stop(notes, error, "No output was written.")

@@ -58,9 +58,7 @@ def run(
     language: Annotated[
         str | None, typer.Option(help="Language of the codes. Required if the benchmark has several languages.")
     ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Split to read from a BEIR or `agent corpus split` folder [default: test].")
-    ] = None,
+    split: Annotated[str | None, typer.Option(help="Split to read from a folder with splits [default: test].")] = None,
     base_url: BaseUrl = None,
     trust_remote_code: TrustRemoteCode = False,
     pooling: Annotated[

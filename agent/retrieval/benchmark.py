@@ -31,7 +31,7 @@ def open_benchmark(
             run, these codes are added to the codes in the run.
         language: language of the codes. Required if a run or folder contains several languages. Defaults to the only
             language in the benchmark, or to Python.
-        split: split to read from a BEIR folder or a folder of `agent corpus split`. Defaults to `test`, or to all files
+        split: split to read from a BEIR folder or a folder of `agent corpus`. Defaults to `test`, or to all files
             if a BEIR folder has no judgements.
 
     Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from agent.cli import DONE, WRONG_USAGE
 from agent.retrieval.benchmark import open_benchmark
+from agent.training.data import read_training_data
 from tests.cli.commands import ROOT, Commands
 from tests.exports.runs import read_lines
 from tests.exports.test_hugging_face import load_dataset
@@ -27,6 +29,10 @@ def triples(agent: Commands) -> Commands:
     """The command in a folder with the triples of the example."""
     assert agent("corpus", "stackexchange", DUMP, "-o", "qa", "--languages", "c,python").code == DONE
     return agent
+
+
+def ignore(*_: object) -> None:
+    """Show no progress."""
 
 
 def list_files(folder: Path) -> set[str]:
@@ -82,9 +88,22 @@ class TestReaders:
         again = triples("corpus", "decontaminate", "qa/test.jsonl", *options, "--force").json
         assert again["removed"]["query"] == 1
 
-    def test_describe_reads_labelled_pairs(self, triples: Commands) -> None:
-        document = triples("corpus", "describe", "qa/train.jsonl", "--json").json
-        assert document["labels"]["1"] == ROWS["train"]
+    def test_describe_reads_the_parts(self, triples: Commands) -> None:
+        document = triples("corpus", "describe", "qa", "--json").json
+        assert {name: part["pairs"] for name, part in document["parts"].items()} == ROWS
+        assert document["licences"] == {"CC BY-SA 4.0": sum(ROWS.values())}
+
+    def test_training_reads_all_languages_of_a_file_or_one_language_of_the_folder(self, triples: Commands) -> None:
+        data = read_training_data(triples.folder / "qa/train.jsonl", progress=ignore)
+        assert Counter(data.languages) == {"c": 6, "python": 2}
+        assert (data.labels, data.licences) == ({"1": 8, "0": 0, "undecided": 0}, {"CC BY-SA 4.0": 8})
+        data = read_training_data(triples.folder / "qa", language="c", progress=ignore)
+        assert data.validation is not None
+        assert [data.languages, data.validation.name, [test.name for test in data.tests]] == [
+            ["c"] * 6,
+            "qa-c-validation",
+            ["qa-c-test"],
+        ]
 
     def test_searchers_are_measured_on_a_language(self, triples: Commands) -> None:
         options = "--split", "test", "--language", "c", "--searcher", "bm25"

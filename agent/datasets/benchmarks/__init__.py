@@ -111,9 +111,7 @@ def find_format(path: Path) -> tuple[BenchmarkFormat, Sequence[str]]:
     if path.is_dir() and beir.is_beir(path):
         return _BEIR, ()
     if path.is_dir() and pairs.is_split(path):
-        return _SPLIT, ()
-    if path.is_dir() and triples.is_triples(path):
-        return _TRIPLES, ()
+        return _TRIPLES if triples.is_triples(path) else _SPLIT, ()
     columns = _read_columns(path)
     return _recognise(path, columns), columns
 

@@ -26,6 +26,8 @@ from agent.wording import plural
 # Codes with their grades. The grade of an unjudged code is None.
 GradedCodes = Iterable[tuple[str, int | None]]
 _LABELS = {"1": 1, "0": 0, "1.0": 1, "0.0": 0, "yes": 1, "no": 0, "true": 1, "false": 0, "": None}
+TRIPLES_SUMMARY = "stackexchange.json"
+"""The file that identifies a folder of `agent corpus stackexchange`."""
 _PART_FILES = ("data/{}.parquet", "{}.jsonl", "{}.csv", "{}.parquet")
 
 
@@ -59,12 +61,12 @@ def read_staqc(builder: BenchmarkBuilder) -> None:
 
 
 def is_split(folder: Path) -> bool:
-    """Return whether `agent corpus split` wrote a folder."""
-    return (folder / "split.json").is_file()
+    """Return whether `agent corpus split` or `agent corpus stackexchange` wrote a folder."""
+    return any((folder / name).is_file() for name in ("split.json", TRIPLES_SUMMARY))
 
 
 def find_part_files(folder: Path) -> dict[str, Path]:
-    """Return the tables of pairs in a folder of `agent corpus split`, by part. Ignores links out of the folder."""
+    """Return the tables of pairs in a folder with splits, by part. Ignores links out of the folder."""
     return {
         part: path
         for part in ("train", "validation", "test")

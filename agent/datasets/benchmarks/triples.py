@@ -9,17 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent.datasets.benchmarks.building import BenchmarkBuilder, read_rows
-from agent.datasets.benchmarks.pairs import find_part_files
+from agent.datasets.benchmarks.pairs import TRIPLES_SUMMARY, find_part_files
 from agent.errors import UsageError
 from agent.types import normalise_language
-
-SUMMARY = "stackexchange.json"
-"""The file with the counts, which identifies the format."""
 
 
 def is_triples(folder: Path) -> bool:
     """Return whether `agent corpus stackexchange` wrote a folder."""
-    return (folder / SUMMARY).is_file()
+    return (folder / TRIPLES_SUMMARY).is_file()
 
 
 def read_triples(builder: BenchmarkBuilder) -> None:
