@@ -150,7 +150,7 @@ class EpochRows:
         return sum(sizes[cluster] for cluster in clusters)
 
     def _place(self, language: str, count: int, random: Random) -> list[list[Row]]:
-        """Place rows first-fit, starting from a rotating batch so that no batch stays empty."""
+        """Place rows first-fit, starting from a rotating batch so that batches have nearly equal sizes."""
         rows, clusters = self._rows[language], self._data.code_clusters
         batches = [_Batch(len(self._codes[language])) for _ in range(count)]
         shuffled = chain.from_iterable(random.sample(rows, len(rows)) for _ in repeat(None))

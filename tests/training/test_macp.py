@@ -1,12 +1,15 @@
-"""The recipe `macp`. Equation 2 is tested in test_rows.py."""
+"""The recipe `macp`: loss, vectors and equation 2."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
+from scipy.stats import chisquare
 
+from agent.training.rows import EpochRows
 from tests.retrieval.searchers.tiny_models import save_sentence_transformer
 from tests.training.test_biencoder import compare_loss, load_recipe
 from tests.training.test_rows import make_data
@@ -27,13 +30,20 @@ def test_vectors_are_means_of_token_vectors(tmp_path: Path) -> None:
     assert model[1].pooling_mode == "mean"
 
 
-def test_each_batch_has_one_language_and_seven_negatives() -> None:
-    from agent.training.batches import EpochRows
+def test_the_share_of_batches_by_language_follows_equation_2() -> None:
+    sizes = {"python": 900, "java": 100, "go": 25}
+    languages = [language for language, size in sizes.items() for _ in range(size)]
+    data = make_data([(code, code, 1) for code in range(1025)], 1025, languages=languages)
+    recipe = load_recipe("macp")
+    rows = EpochRows(data, recipe.form, recipe.defaults.model_copy(update={"batch_size": 5, "seed": 3}), in_batch=True)
+    batches = [batch for epoch in range(20) for batch in rows.draw(epoch)]
+    assert {len(row.codes) for batch in batches for row in batch} == {1 + 7}
+    counts = Counter(languages[batch[0].codes[0]] for batch in batches)
 
-    recipe: Any = load_recipe("macp")
-    languages = ["python", "java"] * 200
-    data = make_data([(code, code, 1) for code in range(400)], 400, languages=languages)
-    rows = EpochRows(data, recipe.form, recipe.defaults, recipe.has_in_batch_negatives(recipe.defaults))
-    for batch in rows.draw(0):
-        assert {len(row.codes) for row in batch} == {8}
-        assert len({languages[code] for row in batch for code in row.codes}) == 1
+    def compute_p(alpha: float) -> float:
+        weights = np.asarray(list(sizes.values())) ** alpha
+        expected = len(batches) * weights / weights.sum()
+        return float(chisquare([counts[language] for language in sizes], expected).pvalue)
+
+    assert compute_p(0.5) > 0.01
+    assert max(compute_p(alpha) for alpha in (0, 0.4, 0.6, 1)) < 1e-6
