@@ -162,9 +162,10 @@ class EpochRows:
                 batch = batches[(position + offset) % count]
                 if len(batch.rows) < self._settings.batch_size and self._fits(language, batch, present, relevant):
                     batch.rows.append(Row(query, codes, label))
-                    batch.free -= self._count(language, relevant - batch.relevant)
-                    batch.present |= present
-                    batch.relevant |= relevant
+                    if self._in_batch:
+                        batch.free -= self._count(language, relevant - batch.relevant)
+                        batch.present |= present
+                        batch.relevant |= relevant
                     break
             else:
                 self.omitted += 1
@@ -174,7 +175,7 @@ class EpochRows:
         return not self._in_batch or (
             batch.present.isdisjoint(relevant)
             and batch.relevant.isdisjoint(present)
-            and batch.free - self._count(language, relevant - batch.relevant) >= self._needed
+            and (not self._needed or batch.free - self._count(language, relevant - batch.relevant) >= self._needed)
         )
 
     def _complete(self, language: str, row: Row, batch: _Batch, random: Random) -> Row:
@@ -182,10 +183,10 @@ class EpochRows:
         avoided = batch.relevant if self._in_batch else self._relevant[row.query]
         clusters, codes, size = self._data.code_clusters, list(row.codes), 1 + self._needed * self._is_ranking
         for _ in range(20):
-            drawn = dict.fromkeys(random.choices(self._codes[language], k=size - len(codes)))
-            codes += [code for code in drawn if clusters[code] not in avoided and code not in codes]
             if len(codes) == size:
                 return Row(row.query, tuple(codes), row.label)
+            drawn = dict.fromkeys(random.choices(self._codes[language], k=size - len(codes)))
+            codes += [code for code in drawn if clusters[code] not in avoided and code not in codes]
         suitable = [code for code in self._codes[language] if clusters[code] not in avoided and code not in codes]
         return Row(row.query, (*codes, *random.sample(suitable, size - len(codes))), row.label)
 

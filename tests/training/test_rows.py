@@ -123,10 +123,11 @@ def test_pairs_without_label_0_give_one_random_negative_each() -> None:
 
 
 def test_batches_have_equal_sizes_and_a_row_that_fits_none_is_left_out_and_counted() -> None:
-    several = make_rows(make_data([(code, code, 1) for code in range(10)], 10), batch_size=8)
-    one = make_rows(make_data([(0, code, 1) for code in range(10)], 10), batch_size=4)
-    assert [[len(batch) for batch in rows.draw(0)] for rows in (several, one)] == [[5, 5], [1, 1, 1]]
-    assert (several.omitted, one.omitted) == (0, 7)
+    several, one = [(code, code, 1) for code in range(10)], [(0, code, 1) for code in range(10)]
+    rows = [make_rows(make_data(pairs, 10), batch_size=8) for pairs in (several, one)]
+    rows.append(make_rows(make_data(several, 10), batch_size=10, hard_negatives=3))
+    assert [[len(batch) for batch in each.draw(0)] for each in rows] == [[5, 5], [1, 1], [7]]
+    assert [each.omitted for each in rows] == [0, 8, 3]
 
 
 def test_labels_that_contradict_a_near_duplicate_are_left_out() -> None:
