@@ -7,11 +7,11 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.cli import DONE, WRONG_USAGE
+from agent.errors import InputError, UsageError
 from agent.retrieval.benchmark import open_benchmark
 from agent.training.data import read_training_data
 from tests.cli.commands import ROOT, Commands
@@ -31,10 +31,6 @@ def triples(agent: Commands) -> Commands:
     return agent
 
 
-def ignore(*_: object) -> None:
-    """Show no progress."""
-
-
 def list_files(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
@@ -46,30 +42,18 @@ def test_the_summary_counts_what_was_kept_and_removed(agent: Commands) -> None:
     assert {name: sizes for name, sizes in stored["triples"].items() if sizes["train"]} == SIZES
     assert list(stored["triples"])[:4] == ["c", "c++", "java", "python"]
     assert len(stored["triples"]) == 11
-    assert stored["removed"] == {
-        "accepted answer is not in the dump": 1,
-        "description is too short": 1,
-        "no accepted answer": 1,
-        "other tags": 1,
-    }
+    assert sum(stored["removed"].values()) == 4
     assert (stored["questions"], stored["answers"], stored["orphans"], stored["several_languages"]) == (16, 16, 1, 1)
-    assert stored["licences"] == {"CC BY-SA 4.0": 24}
     assert list_files(agent.folder / "new/qa") == FILES
 
 
-def test_languages_may_be_aliases_and_the_site_is_in_the_links(agent: Commands) -> None:
-    options = "--languages", "py, PYTHON", "--site", "example.org", "--json"
-    document = agent("corpus", "stackexchange", DUMP, "-o", "qa", *options).json
-    assert (list(document["triples"]), document["site"]) == (["python"], "example.org")
-    rows = read_lines(agent.folder / "qa/test.jsonl")
-    assert {row["url"].split("/")[2] for row in rows} == {"example.org"}
-
-
-def test_standard_input_is_read(agent: Commands) -> None:
+def test_standard_input_aliases_of_languages_and_other_sites_are_read(agent: Commands) -> None:
     command = [sys.executable, "-m", "agent", "corpus", "stackexchange", "-", "-o", "qa", "--json"]
     with DUMP.open() as dump:
-        done = subprocess.run(command, cwd=agent.folder, stdin=dump, capture_output=True, check=True)
-    assert json.loads(done.stdout)["triples"]["c"] == SIZES["c"]
+        options = "--languages", "py, PYTHON", "--site", "example.org"
+        done = subprocess.run([*command, *options], cwd=agent.folder, stdin=dump, capture_output=True, check=True)
+    assert json.loads(done.stdout)["triples"] == {"python": SIZES["python"]}
+    assert {row["url"].split("/")[2] for row in read_lines(agent.folder / "qa/test.jsonl")} == {"example.org"}
 
 
 class TestReaders:
@@ -94,73 +78,54 @@ class TestReaders:
         assert document["licences"] == {"CC BY-SA 4.0": sum(ROWS.values())}
 
     def test_training_reads_all_languages_of_a_file_or_one_language_of_the_folder(self, triples: Commands) -> None:
-        data = read_training_data(triples.folder / "qa/train.jsonl", progress=ignore)
+        data = read_training_data(triples.folder / "qa/train.jsonl", progress=lambda *_: None)
         assert Counter(data.languages) == {"c": 6, "python": 2}
         assert (data.labels, data.licences) == ({"1": 8, "0": 0, "undecided": 0}, {"CC BY-SA 4.0": 8})
-        data = read_training_data(triples.folder / "qa", language="c", progress=ignore)
+        data = read_training_data(triples.folder / "qa", language="c", progress=lambda *_: None)
         assert data.validation is not None
-        assert [data.languages, data.validation.name, [test.name for test in data.tests]] == [
-            ["c"] * 6,
-            "qa-c-validation",
-            ["qa-c-test"],
-        ]
+        assert (data.languages, data.validation.name, data.tests[0].name) == (["c"] * 6, "qa-c-validation", "qa-c-test")
 
     def test_searchers_are_measured_on_a_language(self, triples: Commands) -> None:
         options = "--split", "test", "--language", "c", "--searcher", "bm25"
         assert triples("retrieval", "run", "qa", *options, "-o", "run").code == DONE
-        metrics = "RR@10", "R@10", "R@100"
-        scored = triples("retrieval", "score", "run", *(f"--metric={name}" for name in metrics), "--json")
-        assert scored.code == DONE
-        assert all(name in scored.out for name in metrics)
+        scored = triples("retrieval", "score", "run", "--metric", "RR@10", "--metric", "R@100", "--json")
+        assert (scored.code, "RR@10" in scored.out) == (DONE, True)
 
 
 class TestBenchmark:
     def test_the_queries_of_a_part_search_the_answers_of_all_parts(self, triples: Commands) -> None:
         benchmark = open_benchmark(triples.folder / "qa", language="C")
-        rows = [
-            row for part in ROWS for row in read_lines(triples.folder / f"qa/{part}.jsonl") if row["language"] == "c"
-        ]
+        all_rows = (row for part in ROWS for row in read_lines(triples.folder / f"qa/{part}.jsonl"))
+        rows = [row for row in all_rows if row["language"] == "c"]
         assert benchmark.codes == {row["answer_id"]: row["code"] for row in rows}
         question = rows[-1]
         assert benchmark.queries == {question["id"]: f"{question['question']}\n{question['description']}"}
         assert benchmark.grades == {question["id"]: {question["answer_id"]: 1}}
         assert (benchmark.language, benchmark.name) == ("c", "qa-c-test")
 
-    def test_another_part_is_read(self, triples: Commands) -> None:
-        assert len(open_benchmark(triples.folder / "qa", language="c", split="train").queries) == SIZES["c"]["train"]
+    @pytest.mark.parametrize("options", [(), ("--language", "rust"), ("--language", "c", "--split", "dev")])
+    def test_a_wrong_language_or_split_is_an_error(self, triples: Commands, options: tuple[str, ...]) -> None:
+        assert triples("retrieval", "run", "qa", "--searcher", "bm25", "-o", "run", *options).code == WRONG_USAGE
 
-    def test_equal_answers_are_one_code(self, triples: Commands) -> None:
-        rows = read_lines(triples.folder / "qa/train.jsonl")
-        triples.write("qa/train.jsonl", [*rows, {**rows[0], "id": "900", "answer_id": "901"}])
-        benchmark = open_benchmark(triples.folder / "qa", language="c", split="train")
-        assert len(benchmark.codes) == sum(SIZES["c"].values())
-        assert benchmark.grades["900"] == {rows[0]["answer_id"]: 1}
-
-    @pytest.mark.parametrize("options", [{}, {"language": "rust"}, {"language": "c", "split": "dev"}])
-    def test_a_wrong_language_or_split_is_an_error(self, triples: Commands, options: dict[str, Any]) -> None:
-        words = [word for name, value in options.items() for word in (f"--{name}", value)]
-        assert triples("retrieval", "run", "qa", "--searcher", "bm25", "-o", "run", *words).code == WRONG_USAGE
-
-    @pytest.mark.parametrize("change", [{"answer_id": None}, {"language": 3}, {"query": ""}])
-    def test_a_malformed_row_is_an_error(self, triples: Commands, change: dict[str, Any]) -> None:
+    def test_a_malformed_row_is_an_error_with_the_line(self, triples: Commands) -> None:
         rows = read_lines(triples.folder / "qa/test.jsonl")
-        triples.write("qa/test.jsonl", [{**row, **change} for row in rows])
-        done = triples("retrieval", "run", "qa", "--language", "c", "--searcher", "bm25", "-o", "run")
-        assert (done.code, "test.jsonl:1" in done.err) == (WRONG_USAGE, True)
+        triples.write("qa/test.jsonl", [{**row, "answer_id": None} for row in rows])
+        with pytest.raises(InputError) as error:
+            open_benchmark(triples.folder / "qa", language="c")
+        assert (Path(error.value.path or "").name, error.value.line) == ("test.jsonl", 1)
 
     def test_a_link_out_of_the_folder_is_not_followed(self, triples: Commands) -> None:
         (triples.folder / "qa/test.jsonl").rename(triples.folder / "elsewhere.jsonl")
         (triples.folder / "qa/test.jsonl").symlink_to(triples.folder / "elsewhere.jsonl")
-        done = triples("retrieval", "run", "qa", "--language", "c", "--searcher", "bm25", "-o", "run")
-        assert done.code == WRONG_USAGE
+        with pytest.raises(UsageError):
+            open_benchmark(triples.folder / "qa", language="c")
 
 
 class TestOutput:
     def test_an_existing_folder_is_replaced_only_with_force(self, triples: Commands) -> None:
-        before = (triples.folder / "qa/test.jsonl").read_bytes()
         assert triples("corpus", "stackexchange", DUMP, "-o", "qa").code == WRONG_USAGE
         assert triples("corpus", "stackexchange", DUMP, "-o", "qa", "--force", "--languages", "python").code == DONE
-        assert (triples.folder / "qa/test.jsonl").read_bytes() != before
+        assert {row["language"] for row in read_lines(triples.folder / "qa/test.jsonl")} == {"python"}
         triples.write("qa/notes.txt", "mine")
         assert triples("corpus", "stackexchange", DUMP, "-o", "qa", "--force").code == WRONG_USAGE
         assert list_files(triples.folder / "qa") == FILES | {"notes.txt"}
@@ -171,17 +136,9 @@ class TestOutput:
         done = agent("corpus", "stackexchange", "Posts.xml", "-o", "qa")
         assert (done.code, "Posts.xml:" in done.err, list(agent.folder.glob("*qa*"))) == (WRONG_USAGE, True, [])
 
-    @pytest.mark.parametrize(
-        "options",
-        [
-            (DUMP, "-o", "qa", "--languages", "cobol"),
-            (DUMP, "-o", "qa", "--languages", " , "),
-            ("none.xml", "-o", "qa"),
-            ("in/Posts.xml", "-o", "in", "--force"),
-        ],
-    )
-    def test_wrong_usage_leaves_no_output(self, agent: Commands, options: tuple[str | Path, ...]) -> None:
+    @pytest.mark.parametrize("options", ["qa --languages cobol", "qa --languages ,", "in --force"])
+    def test_wrong_usage_leaves_no_output(self, agent: Commands, options: str) -> None:
         (agent.folder / "in").mkdir()
         agent.write("in/Posts.xml", DUMP.read_bytes())
-        assert agent("corpus", "stackexchange", *options).code == WRONG_USAGE
+        assert agent("corpus", "stackexchange", "in/Posts.xml", "-o", *options.split()).code == WRONG_USAGE
         assert (list_files(agent.folder / "in"), (agent.folder / "qa").exists()) == ({"Posts.xml"}, False)
