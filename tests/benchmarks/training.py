@@ -75,7 +75,7 @@ def make_base(folder: Path, texts: Sequence[str], *, layers: int = 2, dimensions
     torch.manual_seed(seed)
     sizes = {"hidden_size": dimensions, "num_hidden_layers": layers, "num_attention_heads": 4}
     BertModel(
-        BertConfig(len(fast), intermediate_size=4 * dimensions, max_position_embeddings=TOKENS, **sizes)
+        BertConfig(vocab_size=len(fast), intermediate_size=4 * dimensions, max_position_embeddings=TOKENS, **sizes)
     ).save_pretrained(folder)
     fast.save_pretrained(folder)
 
