@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from agent.datasets.benchmarks.pairs import is_split
 from agent.errors import ConfigError, UsageError
 from agent.retrieval.searchers.trained import TrainingRecord, read_record
 from agent.training.base import check_exists
-from agent.training.data import read_training_data
+from agent.training.data import TrainingData, read_training_data
 from agent.training.evaluation import parse_metric
 from agent.training.leaks import find_leaks
 from agent.training.model_folder import Job, check_folder
-from agent.training.recipe import Hyperparameters, load_recipe
+from agent.training.recipe import Hyperparameters, Recipe, load_recipe
 from agent.training.rows import EpochRows
 
 
@@ -52,14 +53,23 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
             leaks = find_leaks(data, steps)
         for note in data.notes:
             print_text(notes, f"note: {note}")
-        job = Job(recipe, data, settings, options.base, out, leaks.counts, options.force)
         if options.dry_run:
-            _print_plan(job, as_json=options.as_json)
+            _print_plan(recipe, settings, data, leaks.counts, as_json=options.as_json)
             return
         if leaks and not options.allow_leaks:
             remedy = "Split the pairs with `agent corpus split`, or pass --allow-leaks."
             raise UsageError(f"{path}: held-out texts are in the training data: {leaks.describe()}. {remedy}")
-        record = _train(job, notes)
+        with Steps(notes) as steps, defer_signals() as is_stopping:
+            from agent.training.trainer import train
+
+            def report(step: int, total: int, loss: float) -> None:
+                steps.detail = f"loss {loss:.4f}"
+                steps("training", step, total)
+
+            job = Job(
+                recipe, data, settings, options.base, out, steps, report, is_stopping, leaks.counts, options.force
+            )
+            record = train(job)
     except KeyboardInterrupt as error:
         stored = read_record(out)
         explain_stop(notes, error, "" if stored is None else f"{out} has the model {_describe_epoch(stored)}.")
@@ -88,30 +98,19 @@ def _collect_changes(options: TrainOptions) -> dict[str, Any]:
     return changes
 
 
-def _train(job: Job, notes: Console) -> TrainingRecord:
-    from agent.training.trainer import Watcher, train
-
-    with Steps(notes) as steps, defer_signals() as is_stopping:
-
-        def report(step: int, total: int, loss: float) -> None:
-            steps.detail = f"loss {loss:.4f}"
-            steps("training", step, total)
-
-        return train(job, Watcher(steps, report, is_stopping))
-
-
-def _print_plan(job: Job, *, as_json: bool) -> None:
-    data, settings = job.data, job.settings
-    rows = EpochRows(data, job.recipe.form, settings, job.recipe.has_in_batch_negatives(settings))
+def _print_plan(
+    recipe: Recipe, settings: Hyperparameters, data: TrainingData, leaks: Mapping[str, Any], *, as_json: bool
+) -> None:
+    rows = EpochRows(data, recipe.form, settings, recipe.has_in_batch_negatives(settings))
     held_out = [*filter(None, [data.validation]), *data.tests]
     plan: dict[str, Any] = {
-        "recipe": job.recipe.name,
+        "recipe": recipe.name,
         "data": data.name,
         "labels": data.labels,
         "queries": len(data.queries),
         "codes": len(data.codes),
         "held_out": {benchmark.name: len(benchmark.queries) for benchmark in held_out},
-        "leaks": job.leaks,
+        "leaks": leaks,
         "rows_left_out": rows.omitted,
         "steps_per_epoch": rows.batches,
         "steps": rows.batches * settings.epochs,
@@ -121,9 +120,8 @@ def _print_plan(job: Job, *, as_json: bool) -> None:
         print_json(plan)
         return
     for name, value in plan.items():
-        items = value if isinstance(value, dict) else {}
-        text = ", ".join(f"{key} {item}" for key, item in items.items()) if items else str(value or "none")
-        print_text(Console(), f"{name.replace('_', ' ')}: {one_line(text, 1_000)}")
+        text = ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else str(value)
+        print_text(Console(), f"{name.replace('_', ' ')}: {one_line(text or 'none', 1_000)}")
 
 
 def _print_scores(record: TrainingRecord) -> None:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from agent.errors import ExtraMissing, UsageError
 from agent.retrieval.searchers.models import (
-    POOLING_MODES,
     choose_device,
     has_custom_code,
     load_model,
@@ -28,9 +27,9 @@ _CUSTOM_CODE = "the model contains Python code, which `agent train` does not run
 def load_base(base: str, *, pooling: Literal["cls", "mean", "last"] | None, max_tokens: int | None) -> Any:
     """Load a base model as a `SentenceTransformer` in float32, with the prompts of its family.
 
-    `base` is a local folder or a name on the Hugging Face Hub. `pooling` replaces the pooling of the model. Without it,
-    the pooling comes from `modules.json`, from the recipe for the model's family, or is `mean`. `max_tokens` lowers the
-    model's own limit. The similarity is cosine. Custom code never runs.
+    `base` is a local folder or a name on the Hugging Face Hub. `pooling` replaces all modules after the
+    transformer. Without it, the pooling comes from `modules.json`, from the recipe for the model's family, or is
+    `mean`. `max_tokens` lowers the model's own limit. The similarity is cosine. Custom code never runs.
 
     Raises:
         ExtraMissing: torch, transformers or sentence-transformers is not installed.
@@ -43,11 +42,8 @@ def load_base(base: str, *, pooling: Literal["cls", "mean", "last"] | None, max_
         family = find_hub_recipe(base)
         if has_custom_code(config, modules, family):
             raise UsageError(_CUSTOM_CODE)
-        recipe = family or _NO_FAMILY
-        recipe = replace(recipe, pooling=pooling or recipe.pooling)
-        model = load_model(base, None if modules is not None else recipe, device=device)
-        if modules is not None and pooling:
-            _replace_pooling(model, pooling)
+        recipe = replace(family or _NO_FAMILY, pooling=pooling or (family or _NO_FAMILY).pooling)
+        model = load_model(base, recipe if modules is None or pooling else None, device=device)
         if max_tokens is not None:
             limit = model.max_seq_length
             model.max_seq_length = min(max_tokens, limit) if isinstance(limit, int) else max_tokens
@@ -57,15 +53,6 @@ def load_base(base: str, *, pooling: Literal["cls", "mean", "last"] | None, max_
         card = model.model_card_data
         card.base_model, card.base_model_revision, card.license = base, revision, _find_licence(base)
     return model
-
-
-def _replace_pooling(model: Any, pooling: str) -> None:
-    from sentence_transformers.sentence_transformer.modules import Pooling
-
-    names = [name for name, module in model.named_children() if isinstance(module, Pooling)]
-    if len(names) != 1:
-        raise UsageError("the model has no pooling that can be replaced. Remove --pooling")
-    model._modules[names[0]] = Pooling(model[0].get_embedding_dimension(), POOLING_MODES[pooling])
 
 
 def check_exists(base: str) -> None:

@@ -14,8 +14,6 @@ _METRICS = {
     "nDCG": ("ndcg_at_k", "ndcg@k"),
     "RR": ("mrr_at_k", "mrr@k"),
     "R": ("precision_recall_at_k", "recall@k"),
-    "P": ("precision_recall_at_k", "precision@k"),
-    "Success": ("accuracy_at_k", "accuracy@k"),
 }
 DEFAULT_METRICS = ("nDCG@10", "RR@10", "R@100")
 

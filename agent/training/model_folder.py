@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agent.errors import RunFolderError, UsageError
+from agent.retrieval.searchers.base import Progress
 from agent.retrieval.searchers.trained import HEAD, RECORD, BaseRecord, DataRecord, TrainingRecord, read_record
 from agent.store import files
 from agent.training.data import TrainingData
@@ -26,9 +27,7 @@ library_name: sentence-transformers
 tags: [sentence-transformers, code-search]
 ---
 
-# Code searcher trained by `agent train --recipe {recipe}`
-
-To measure it, run `agent retrieval run BENCHMARK --searcher model:FOLDER`. This is how it was trained:
+Code searcher of `agent train --recipe {recipe}`, for `agent retrieval run BENCHMARK --searcher model:FOLDER`:
 
 ```json
 {record}
@@ -38,13 +37,20 @@ _LIBRARIES = ("test-driven-annotator", "sentence-transformers", "transformers", 
 
 
 class Job(NamedTuple):
-    """A training. `out` is the folder for the model. With `force`, the model of another training is replaced."""
+    """A training. `out` is the folder for the model. With `force`, the model of another training is replaced.
+
+    `report` receives the number of training steps, their total and the last loss, and `progress` receives other work.
+    Training stops after the first step at whose end `is_stopping` returns true.
+    """
 
     recipe: Recipe
     data: TrainingData
     settings: Hyperparameters
     base: str | None
     out: Path
+    progress: Progress
+    report: Callable[[int, int, float], None]
+    is_stopping: Callable[[], bool]
     leaks: Mapping[str, Mapping[str, int]] = {}
     force: bool = False
 
@@ -100,24 +106,27 @@ def open_folder(job: Job, record: TrainingRecord) -> Iterator[TrainingRecord | N
     try:
         started, written = read_record(state), read_record(out)
         if job.force or not (written or find_checkpoint(out)):
-            _remove_training(out)
-        elif changes := sorted({name for old in (started, written) if old for name in _list_changes(old, record)}):
+            with files.writing(out):
+                for path in (out / RECORD, out / HEAD):
+                    path.unlink(missing_ok=True)
+                for path in state.glob("checkpoint-*"):
+                    shutil.rmtree(path)
+            started = written = None
+        if changes := sorted({name for old in (started, written) if old for name in _list_changes(old, record)}):
             message = f"belongs to a training with another {', '.join(changes)}. Pass another folder, or --force."
             raise RunFolderError(f"{out}: {message}")
-        elif started is None:
-            remove_state(out)
-            yield written
-            return
-        with files.replacing(state / RECORD) as draft:
-            draft.write_bytes(_encode(record))
-        yield None
+        if written and not started:
+            shutil.rmtree(state)
+        else:
+            _write_record(state, record)
+        yield None if started else written
     finally:
         os.close(lock)
 
 
 def find_checkpoint(out: Path) -> Path | None:
     """Return the newest complete checkpoint. The trainer writes its state last."""
-    complete = [path.parent.absolute() for path in (out / STATE).glob(f"checkpoint-*/{TRAINER_STATE}")]
+    complete = (path.parent.absolute() for path in (out / STATE).glob(f"checkpoint-*/{TRAINER_STATE}"))
     return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
@@ -127,19 +136,12 @@ def write_model(out: Path, model: Any, loss: Any, record: TrainingRecord) -> Non
     Raises:
         StorageError: a file cannot be written.
     """
-    draft = out / STATE / "model"
     with files.writing(out):
-        shutil.rmtree(draft, ignore_errors=True)
-        save_weights(draft, model, loss)
-        text = _CARD.format(recipe=record.recipe, record=record.model_dump_json(indent=2, exclude={"losses"}))
-        (draft / "README.md").write_text(text, encoding="utf-8")
         (out / RECORD).unlink(missing_ok=True)
-        for path in draft.iterdir():
-            if (out / path.name).is_dir():
-                shutil.rmtree(out / path.name)
-            path.replace(out / path.name)
-    with files.replacing(out / RECORD) as path:
-        path.write_bytes(_encode(record))
+        save_weights(out, model, loss)
+        text = record.model_dump_json(indent=2, exclude={"losses"})
+        (out / "README.md").write_text(_CARD.format(recipe=record.recipe, record=text), encoding="utf-8")
+    _write_record(out, record)
 
 
 def remove_state(out: Path) -> None:
@@ -165,16 +167,9 @@ def load_head(folder: Path, loss: Any) -> None:
         head.load_state_dict(load_file(folder / HEAD))
 
 
-def _encode(record: TrainingRecord) -> bytes:
-    return record.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
-
-
-def _remove_training(out: Path) -> None:
-    with files.writing(out):
-        for path in (out / RECORD, out / HEAD):
-            path.unlink(missing_ok=True)
-        for path in (out / STATE).glob("checkpoint-*"):
-            shutil.rmtree(path)
+def _write_record(folder: Path, record: TrainingRecord) -> None:
+    with files.replacing(folder / RECORD) as path:
+        path.write_bytes(record.model_dump_json(by_alias=True, indent=2).encode() + b"\n")
 
 
 def _list_changes(old: TrainingRecord, new: TrainingRecord) -> list[str]:

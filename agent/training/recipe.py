@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Literal, Protocol
 
@@ -98,8 +98,3 @@ def load_recipe(name: str) -> Recipe:
     except ImportError as error:
         raise ExtraMissing("train", error) from error
     return recipe
-
-
-def get_recipe_names() -> Sequence[str]:
-    """Return the names of all recipes."""
-    return tuple(RECIPES)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import transformers
@@ -16,7 +15,6 @@ from transformers.trainer_callback import PrinterCallback, TrainerCallback, Trai
 
 from agent.datasets.benchmark import Benchmark
 from agent.errors import AgentError, UsageError
-from agent.retrieval.searchers.base import Progress
 from agent.retrieval.searchers.trained import EpochRecord, TrainingRecord
 from agent.store import files
 from agent.training import model_folder
@@ -28,25 +26,13 @@ from agent.wording import escape_hidden
 
 MAX_LOSSES = 200
 _EVAL = "eval_"
-_NO_MEMORY = ("out of memory", "allocate memory")
 
 
 class _NotFiniteError(Exception):
     """The loss or a weight is NaN or infinite."""
 
 
-class Watcher(NamedTuple):
-    """Follows a training: `report` receives the number of steps, their total and the last loss.
-
-    `progress` receives everything else. Training stops after the first step at whose end `is_stopping` returns true.
-    """
-
-    progress: Progress
-    report: Callable[[int, int, float], None]
-    is_stopping: Callable[[], bool]
-
-
-def train(job: Job, watcher: Watcher) -> TrainingRecord:
+def train(job: Job) -> TrainingRecord:
     """Train a model, measure it once on the test benchmarks, and write it to a folder.
 
     Resumes from a checkpoint of the same training in the folder, and returns the record of a finished one. Equal
@@ -64,22 +50,26 @@ def train(job: Job, watcher: Watcher) -> TrainingRecord:
     with model_folder.open_folder(job, record) as finished:
         if finished is not None:
             return finished
-        trainer = _Trainer(job, watcher, model, record)
-        with trainer.explain_errors():
+        trainer = _Trainer(job, model, record)
+        try:
             return trainer.run()
+        except AgentError:
+            raise
+        except Exception as error:
+            raise UsageError(f"{job.out}: {trainer.explain(error)}") from error
 
 
 def find_best(epochs: Sequence[EpochRecord], metric: str) -> EpochRecord | None:
     """Return the first epoch with the highest score, or the last epoch if there are no scores. Epoch 0 never counts."""
-    trained = [epoch for epoch in epochs if epoch.epoch]
-    return max(trained, key=lambda epoch: epoch.scores.get(metric, epoch.epoch)) if trained else None
+    trained = (epoch for epoch in epochs if epoch.epoch)
+    return max(trained, key=lambda epoch: epoch.scores.get(metric, epoch.epoch), default=None)
 
 
 class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
     """Saves and loads the head of the loss, and writes the best model. `state` has everything that changes."""
 
-    def __init__(self, job: Job, watcher: Watcher, model: Any, record: TrainingRecord) -> None:
-        self.job, self.watcher, self.record, self.last_loss = job, watcher, record, math.nan
+    def __init__(self, job: Job, model: Any, record: TrainingRecord) -> None:
+        self.job, self.record, self.last_loss = job, record, math.nan
         recipe, settings, benchmark = job.recipe, job.settings, job.data.validation
         self.rows = EpochRows(job.data, recipe.form, settings, recipe.has_in_batch_negatives(settings))
         self.steps, self.total = self.rows.batches, self.rows.batches * settings.epochs
@@ -106,7 +96,7 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
         self.load_best()
         tests = dict[str, dict[str, float]]()
         for number, benchmark in enumerate(self.job.data.tests, start=1):
-            self.watcher.progress(f"measuring on {benchmark.name}", 0, None)
+            self.job.progress(f"measuring on {benchmark.name}", 0, None)
             evaluator = self._make_evaluator(self.loss, benchmark)
             accuracy = evaluator.measure_accuracy(self.model) if self.job.recipe.form == "labels" else {}
             name = benchmark.name if benchmark.name not in tests else f"{benchmark.name} ({number})"
@@ -117,23 +107,25 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
 
     def is_finished(self) -> bool:
         """Return whether all epochs have ended, or `patience` epochs have not improved the score."""
-        epochs, patience = self.read_epochs(), self.job.settings.patience
-        best = find_best(epochs, self.job.settings.metric)
-        stops_early = bool(best and best.scores and patience and epochs[-1].epoch - best.epoch >= patience)
+        best, patience = self.find_best(), self.job.settings.patience
+        stops_early = bool(best and best.scores and patience and self.read_epochs()[-1].epoch >= best.epoch + patience)
         return stops_early or self.state.global_step >= self.total
 
+    def find_best(self) -> EpochRecord | None:
+        """Return the best epoch, or None if no epoch has ended."""
+        return find_best(self.read_epochs(), self.job.settings.metric)
+
     def load_best(self) -> int | None:
-        """Load the weights of the best epoch. Return it, or None if no epoch has ended."""
-        best = find_best(self.read_epochs(), self.job.settings.metric)
-        if best is not None:
+        """Load the weights of the best epoch, if an epoch has ended, and return its number."""
+        if best := self.find_best():
             self._load_from_checkpoint(f"{self.args.output_dir}/checkpoint-{best.step}")
         return best.epoch if best else None
 
     def write_best(self, tests: Mapping[str, Mapping[str, float]]) -> TrainingRecord:
         """Write the best model, or the current model if no epoch has ended."""
-        best, losses = self.load_best(), [(row["step"], row["loss"]) for row in self.state.log_history if "loss" in row]
-        thinned = losses[:: -(-len(losses) // MAX_LOSSES) or 1]
-        changes = {"epochs": self.read_epochs(), "best_epoch": best, "tests": tests, "losses": thinned}
+        losses = [(row["step"], row["loss"]) for row in self.state.log_history if "loss" in row]
+        losses = losses[:: -(-len(losses) // MAX_LOSSES) or 1]
+        changes = {"epochs": self.read_epochs(), "best_epoch": self.load_best(), "tests": tests, "losses": losses}
         record = self.record.model_copy(update=changes)
         model_folder.write_model(self.job.out, self.model, self.loss, record)
         return record
@@ -153,34 +145,20 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
             if epoch in scores or (epoch and not self.validation)
         ]
 
-    @contextmanager
-    def explain_errors(self) -> Iterator[None]:
-        """Convert all errors to UsageError. If training cannot go on, write the model of the best epoch first."""
-        try:
-            yield
-        except AgentError:
-            raise
-        except Exception as error:
-            if isinstance(error, _NotFiniteError):
-                problem = "the loss is not finite any more. Pass a smaller --learning-rate."
-            elif any(text in str(error) for text in _NO_MEMORY):
-                problem = "out of memory. Pass a smaller --batch-size, --mini-batch or --max-tokens."
-            else:
-                cause = escape_hidden(f"{type(error).__name__}: {' '.join(str(error).split())}", limit=300)
-                raise UsageError(f"{self.job.out}: training failed: {cause}") from error
-            step, best = self.state.global_step, find_best(self.read_epochs(), self.job.settings.metric)
-            kept = f" {self.job.out} has the model of epoch {best.epoch}." if best and self.write_best({}) else ""
-            raise UsageError(f"{self.job.out}: after {step:,} of {self.total:,} steps: {problem}{kept}") from error
-
-    def check_weights(self) -> None:
-        """Raise an error if a weight is NaN or infinite, so that checkpoints are good."""
-        if not all(weight.isfinite().all() for weight in self.loss.parameters()):
-            self.state.global_step -= 1
-            raise _NotFiniteError
+    def explain(self, error: Exception) -> str:
+        """Describe an error and its remedy. If training cannot go on, write the model of the best epoch."""
+        if isinstance(error, _NotFiniteError):
+            problem = "the loss is not finite any more. Pass a smaller --learning-rate."
+        elif "out of memory" in str(error) or "allocate memory" in str(error):
+            problem = "out of memory. Pass a smaller --batch-size, --mini-batch or --max-tokens."
+        else:
+            return escape_hidden(f"training failed: {type(error).__name__}: {' '.join(str(error).split())}", limit=300)
+        kept = f" The folder has the model of epoch {self.write_best({}).best_epoch}." if self.find_best() else ""
+        return f"step {self.state.global_step + 1:,} of {self.total:,}: {problem}{kept}"
 
     def _make_evaluator(self, loss: Any, benchmark: Benchmark) -> Evaluator:
-        size = self.job.settings.mini_batch or self.job.settings.batch_size
-        return Evaluator(benchmark, self.job.recipe.make_scorer(loss), self.job.settings.metric, size)
+        settings, score = self.job.settings, self.job.recipe.make_scorer(loss)
+        return Evaluator(benchmark, score, settings.metric, settings.mini_batch or settings.batch_size)
 
     def _make_arguments(self, model: Any) -> Any:
         settings, has_cuda = self.job.settings, torch.cuda.is_available()
@@ -224,7 +202,7 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         assert self.validation is not None
-        self.watcher.progress("validating", 0, None)
+        self.job.progress("validating", 0, None)
         scores = {f"{_EVAL}{name}": value for name, value in self.validation.measure(self.model).items()}
         self.log(scores)
         return scores
@@ -245,11 +223,12 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         trainer, step = self._trainer, state.global_step
-        trainer.watcher.report(step, trainer.total, trainer.last_loss)
-        ends_epoch, stops = step % trainer.steps == 0, trainer.watcher.is_stopping()
+        trainer.job.report(step, trainer.total, trainer.last_loss)
+        ends_epoch, stops = step % trainer.steps == 0, trainer.job.is_stopping()
         control.should_log = ends_epoch or stops or step % -(-trainer.total // MAX_LOSSES) == 0
-        if ends_epoch or stops:
-            trainer.check_weights()
+        if (ends_epoch or stops) and not all(weight.isfinite().all() for weight in trainer.loss.parameters()):
+            state.global_step -= 1
+            raise _NotFiniteError
         if stops and not ends_epoch:
             control.should_save = control.should_training_stop = True
 
@@ -258,7 +237,7 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
             control.should_save = False
         else:
             control.should_evaluate = bool(self._trainer.validation)
-            control.should_training_stop |= self._trainer.watcher.is_stopping()
+            control.should_training_stop |= self._trainer.job.is_stopping()
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         control.should_training_stop |= self._trainer.is_finished()

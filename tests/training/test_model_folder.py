@@ -18,7 +18,9 @@ CARD = SimpleNamespace(base_model="owner/model", base_model_revision="1", licens
 
 
 def make_job(out: Path, **changes: Any) -> Job:
-    return Job(SimpleNamespace(name="siamese"), make_data(), Hyperparameters(), "owner/model", out)._replace(**changes)
+    watch: Any = SimpleNamespace(progress=None, report=None, is_stopping=None)
+    recipe: Any = SimpleNamespace(name="siamese")
+    return Job(recipe, make_data(), Hyperparameters(), "owner/model", out, **vars(watch))._replace(**changes)
 
 
 @pytest.fixture(autouse=True)
