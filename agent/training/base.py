@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +17,7 @@ from agent.retrieval.searchers.models import (
 )
 from agent.retrieval.searchers.recipes import EmbedderOptions, Recipe, choose_prefixes, find_hub_recipe
 
-_log = logging.getLogger(__name__)
-_HUB_SECONDS = 10
 _NO_FAMILY = Recipe("no known family", "", "mean", "sentence-transformers' default", max_tokens=None)
-_CUSTOM_CODE = "the model contains Python code, which `agent train` does not run. Choose another base model"
 
 
 def load_base(base: str, *, pooling: Literal["cls", "mean", "last"] | None, max_tokens: int | None) -> Any:
@@ -41,8 +37,9 @@ def load_base(base: str, *, pooling: Literal["cls", "mean", "last"] | None, max_
         config, modules, texts, revision = read_configuration(base)
         family = find_hub_recipe(base)
         if has_custom_code(config, modules, family):
-            raise UsageError(_CUSTOM_CODE)
-        recipe = replace(family or _NO_FAMILY, pooling=pooling or (family or _NO_FAMILY).pooling)
+            raise UsageError("the model contains Python code, which `agent train` does not run. Choose another model")
+        recipe = family or _NO_FAMILY
+        recipe = replace(recipe, pooling=pooling or recipe.pooling)
         model = load_model(base, recipe if modules is None or pooling else None, device=device)
         if max_tokens is not None:
             limit = model.max_seq_length
@@ -67,21 +64,17 @@ def check_exists(base: str) -> None:
     if base[:1] in "./~":
         raise UsageError(f"{base}: the folder does not exist")
     try:
-        import huggingface_hub as hub
-        from huggingface_hub import constants
+        from huggingface_hub import HfApi, constants, try_to_load_from_cache
     except ImportError as error:
         raise ExtraMissing("train", error) from error
     if constants.HF_HUB_OFFLINE:
         return
     try:
-        hub.HfApi().model_info(base, timeout=_HUB_SECONDS)
+        HfApi().model_info(base, timeout=10)
     except Exception as error:
-        if not isinstance(hub.try_to_load_from_cache(base, "config.json"), str):
-            raise UsageError(
-                f"{base}: no such folder, and the Hugging Face Hub has no such model or does not answer "
-                f"({type(error).__name__}). Check the name, or pass a folder"
-            ) from error
-        _log.info("the Hugging Face Hub does not answer; using the cached model", exc_info=error)
+        if not isinstance(try_to_load_from_cache(base, "config.json"), str):
+            problem = f"neither a folder nor a model on the Hugging Face Hub ({type(error).__name__})"
+            raise UsageError(f"{base}: {problem}. Check the name and the connection") from error
         constants.HF_HUB_OFFLINE = True
 
 

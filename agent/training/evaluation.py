@@ -10,11 +10,7 @@ from agent.datasets.benchmark import Benchmark
 from agent.errors import ConfigError
 
 # metrics, each with the argument and the result of the evaluator
-_METRICS = {
-    "nDCG": ("ndcg_at_k", "ndcg@k"),
-    "RR": ("mrr_at_k", "mrr@k"),
-    "R": ("precision_recall_at_k", "recall@k"),
-}
+_METRICS = {"nDCG": ("ndcg_at_k", "ndcg@k"), "RR": ("mrr_at_k", "mrr@k"), "R": ("precision_recall_at_k", "recall@k")}
 DEFAULT_METRICS = ("nDCG@10", "RR@10", "R@100")
 
 
@@ -48,7 +44,7 @@ class Evaluator:
             cutoffs[_METRICS[kind][0]].append(cutoff)
         self._evaluator = InformationRetrievalEvaluator(
             dict(benchmark.queries), dict(benchmark.codes), relevant, corpus_chunk_size=10_000, batch_size=batch_size,
-            score_functions={"score": score}, map_at_k=[1], **cutoffs,
+            score_functions={"score": score}, map_at_k=[1], accuracy_at_k=[1], **cutoffs,
         )  # fmt: skip
 
     def measure(self, model: Any) -> dict[str, float]:

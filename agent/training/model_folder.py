@@ -21,7 +21,6 @@ from agent.training.data import TrainingData
 from agent.training.recipe import Hyperparameters, Recipe
 
 STATE = ".training"
-TRAINER_STATE = "trainer_state.json"
 _CARD = """---
 library_name: sentence-transformers
 tags: [sentence-transformers, code-search]
@@ -117,54 +116,28 @@ def open_folder(job: Job, record: TrainingRecord) -> Iterator[TrainingRecord | N
             raise RunFolderError(f"{out}: {message}")
         if written and not started:
             shutil.rmtree(state)
+            yield written
         else:
             _write_record(state, record)
-        yield None if started else written
+            yield None
     finally:
         os.close(lock)
 
 
 def find_checkpoint(out: Path) -> Path | None:
     """Return the newest complete checkpoint. The trainer writes its state last."""
-    complete = (path.parent.absolute() for path in (out / STATE).glob(f"checkpoint-*/{TRAINER_STATE}"))
+    complete = (path.parent.absolute() for path in (out / STATE).glob("checkpoint-*/trainer_state.json"))
     return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
-def write_model(out: Path, model: Any, loss: Any, record: TrainingRecord) -> None:
-    """Write weights, card and record. The record is the last file, so that it always describes the weights.
-
-    Raises:
-        StorageError: a file cannot be written.
-    """
+def write_model(out: Path, save_weights: Callable[[str], None], record: TrainingRecord) -> None:
+    """Write weights, card and record. The record is the last file, so that it always describes the weights."""
     with files.writing(out):
         (out / RECORD).unlink(missing_ok=True)
-        save_weights(out, model, loss)
+        save_weights(str(out))
         text = record.model_dump_json(indent=2, exclude={"losses"})
         (out / "README.md").write_text(_CARD.format(recipe=record.recipe, record=text), encoding="utf-8")
     _write_record(out, record)
-
-
-def remove_state(out: Path) -> None:
-    """Remove the checkpoints of a finished training."""
-    with files.writing(out):
-        shutil.rmtree(out / STATE)
-
-
-def save_weights(folder: Path, model: Any, loss: Any) -> None:
-    """Write a `SentenceTransformer` without its card, which quotes training texts, and the head of the loss."""
-    from safetensors.torch import save_file
-
-    model.save_pretrained(str(folder), create_model_card=False)
-    if (head := getattr(loss, "head", None)) is not None:
-        save_file(head.state_dict(), folder / HEAD)
-
-
-def load_head(folder: Path, loss: Any) -> None:
-    """Load the head of the loss, if it has one."""
-    from safetensors.torch import load_file
-
-    if (head := getattr(loss, "head", None)) is not None:
-        head.load_state_dict(load_file(folder / HEAD))
 
 
 def _write_record(folder: Path, record: TrainingRecord) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerState
 
 from agent.datasets.benchmark import Benchmark
 from agent.errors import AgentError, UsageError
-from agent.retrieval.searchers.trained import EpochRecord, TrainingRecord
+from agent.retrieval.searchers.trained import HEAD, EpochRecord, TrainingRecord
 from agent.store import files
 from agent.training import model_folder
 from agent.training.batches import Batches
@@ -79,7 +81,7 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
         super().__init__(model, self._make_arguments(model), rows, loss=loss, callbacks=[_Callback(self)])
         self.remove_callback(PrinterCallback)
         if self.checkpoint:
-            self.state = TrainerState.load_from_json(str(self.checkpoint / model_folder.TRAINER_STATE))
+            self.state = TrainerState.load_from_json(str(self.checkpoint / "trainer_state.json"))
 
     def run(self) -> TrainingRecord:
         """Train to the end, measure the best model on the test benchmarks, and write it.
@@ -102,7 +104,8 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
             name = benchmark.name if benchmark.name not in tests else f"{benchmark.name} ({number})"
             tests[name] = evaluator.measure(self.model) | accuracy
         record = self.write_best(tests)
-        model_folder.remove_state(self.job.out)
+        with files.writing(self.job.out):
+            shutil.rmtree(self.job.out / model_folder.STATE)
         return record
 
     def is_finished(self) -> bool:
@@ -117,9 +120,10 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
 
     def load_best(self) -> int | None:
         """Load the weights of the best epoch, if an epoch has ended, and return its number."""
-        if best := self.find_best():
-            self._load_from_checkpoint(f"{self.args.output_dir}/checkpoint-{best.step}")
-        return best.epoch if best else None
+        if not (best := self.find_best()):
+            return None
+        self._load_from_checkpoint(f"{self.args.output_dir}/checkpoint-{best.step}")
+        return best.epoch
 
     def write_best(self, tests: Mapping[str, Mapping[str, float]]) -> TrainingRecord:
         """Write the best model, or the current model if no epoch has ended."""
@@ -127,7 +131,7 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
         losses = losses[:: -(-len(losses) // MAX_LOSSES) or 1]
         changes = {"epochs": self.read_epochs(), "best_epoch": self.load_best(), "tests": tests, "losses": losses}
         record = self.record.model_copy(update=changes)
-        model_folder.write_model(self.job.out, self.model, self.loss, record)
+        model_folder.write_model(self.job.out, self._save, record)
         return record
 
     def read_epochs(self) -> list[EpochRecord]:
@@ -205,14 +209,20 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
         self.job.progress("validating", 0, None)
         scores = {f"{_EVAL}{name}": value for name, value in self.validation.measure(self.model).items()}
         self.log(scores)
+        if self.is_finished():
+            self.control.should_training_stop = True
         return scores
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ARG002
-        model_folder.save_weights(Path(output_dir or self.args.output_dir), self.model, self.loss)
+        folder = output_dir or self.args.output_dir
+        self.model.save_pretrained(folder, create_model_card=False)
+        if hasattr(self.loss, "head"):
+            save_file(self.loss.head.state_dict(), Path(folder, HEAD))
 
     def _load_from_checkpoint(self, checkpoint_path: str) -> None:
         super()._load_from_checkpoint(checkpoint_path)
-        model_folder.load_head(Path(checkpoint_path), self.loss)
+        if hasattr(self.loss, "head"):
+            self.loss.head.load_state_dict(load_file(Path(checkpoint_path, HEAD)))
 
 
 class _Callback(TrainerCallback):  # type: ignore[misc]
@@ -238,6 +248,3 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
         else:
             control.should_evaluate = bool(self._trainer.validation)
             control.should_training_stop |= self._trainer.job.is_stopping()
-
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        control.should_training_stop |= self._trainer.is_finished()

@@ -121,9 +121,8 @@ def test_a_dry_run_reports_steps_and_leaks_and_writes_nothing(trainer: Commands)
 @pytest.mark.parametrize("missing", ["torch", "sentence_transformers"])
 def test_the_missing_extra_is_named(trainer: Commands, missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; import agent.cli; agent.cli.main()"
-    result = subprocess.run(
-        [sys.executable, "-c", code, *TRAIN], cwd=trainer.folder, env=make_environment(), capture_output=True, text=True
-    )
+    command, environment = [sys.executable, "-c", code, *TRAIN, "--base", "."], make_environment()
+    result = subprocess.run(command, cwd=trainer.folder, env=environment, capture_output=True, text=True)
     assert (result.returncode, "Traceback" in result.stderr) == (WRONG_USAGE, False)
     assert "test-driven-annotator[train]" in result.stderr
 
