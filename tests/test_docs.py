@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import re
@@ -18,7 +19,7 @@ import pytest
 from agent.graph import load_variant, render_mermaid
 from tests.datasets.benchmarks.published import write_all
 from tests.llm.server import Answer, ChatServer, Request, says
-from tests.retrieval.searchers.tiny_models import save_roberta, save_sentence_transformer
+from tests.retrieval.searchers.tiny_models import publish, save_roberta, save_sentence_transformer
 from tests.sandbox.wheelhouse import make_wheel
 
 ROOT = Path(__file__).parent.parent
@@ -26,6 +27,7 @@ PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "README
 README = PAGES["README.md"]
 SERVER = "https://llm.example.org/v1"
 INSTALLERS = ("uv", "pipx", "pip")
+CODEBERT = "microsoft/codebert-base"
 DEMO = "agent annotate examples/pairs.jsonl --model replay:examples/replies.jsonl -o runs/demo --timeout 5"
 MINE = f"agent annotate pairs.jsonl --model MODEL --base-url {SERVER} -o runs/mine"
 PARTS = {
@@ -56,7 +58,7 @@ def choose_marks(page: str, command: str = "python") -> list[pytest.MarkDecorato
     marks = [pytest.mark.bwrap] if page == "README.md" else [pytest.mark.bwrap, pytest.mark.long]
     if "runs/demo" in command:
         marks.append(pytest.mark.network)
-    if "hf:" in command:
+    if any(word in command for word in ("hf:", "model:", "agent train")):
         marks.append(pytest.mark.embed)
     if command == "agent doctor":
         marks.append(pytest.mark.long)
@@ -74,6 +76,11 @@ RUN = [
 INSTALL = list(
     dict.fromkeys(command for page in PAGES for command in find_commands(page) if command.split()[0] in INSTALLERS)
 )
+BASH = [
+    pytest.param(page, block, id=f"{page}: loop {number}", marks=choose_marks(page, block))
+    for page in PAGES
+    for number, block in enumerate(find_blocks(page, "bash"), start=1)
+]
 PYTHON = [
     pytest.param(page, code, id=f"{page}: block {number}", marks=choose_marks(page))
     for page in PAGES
@@ -125,6 +132,12 @@ def fill(folder: Path) -> None:
         rows = csv.DictWriter(file, ["id", "query", "code"])
         rows.writeheader()
         rows.writerows(pairs)
+    for name, start in {"labelled": 0, "cosqa": 0, "cosqa-plus": 100, "csn-python": 200}.items():
+        words = [hashlib.sha256(str(number).encode()).hexdigest()[:16] for number in range(start, start + 40)]
+        labelled = [
+            {"query": f"count {word}", "code": f"def {word}(x):\n    return x.count({word!r})\n"} for word in words
+        ]
+        write(folder / f"{name}.jsonl", [{**pair, "label": int(n % 4 > 0)} for n, pair in enumerate(labelled)])
     write(folder / "questions.jsonl", [{"question": pair["query"], "answer": pair["code"]} for pair in pairs])
     for name in ("more/a.jsonl", "my-dataset/data/train.jsonl"):
         (folder / name).parent.mkdir(parents=True)
@@ -154,6 +167,8 @@ def environment(folder: Path) -> dict[str, str]:
         "DOCKER_HOST": f"unix://{folder}/no-engine",
         "OPENAI_API_KEY": "sk-test",
         "PIP_FIND_LINKS": str(folder / "wheels"),
+        "HF_HUB_CACHE": str(folder / "hub"),
+        "HF_HUB_OFFLINE": "1",
         "NO_COLOR": "1",
     }
 
@@ -186,7 +201,7 @@ def remove_durations(story: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("page", "command"), RUN)
+@pytest.mark.parametrize(("page", "command"), [*RUN, *BASH])
 def test_each_command_runs(
     page: str, command: str, folder_of: Callable[[str], Path], server: ChatServer, open_folder: Path
 ) -> None:
@@ -202,6 +217,11 @@ def test_each_command_runs(
             run(fill_in(creation), folder)
     for name in re.findall(r"hf:(models/\S+)", command):
         (save_roberta if "--pooling" in command else save_sentence_transformer)(folder / name)
+    if CODEBERT in command and not (folder / "hub").exists():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "hub"))
+            owner, _, name = CODEBERT.partition("/")
+            publish(save_roberta(folder / "models" / name), owner)
     if command.startswith("make "):
         assert re.search(rf"^{command.split()[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     elif command.startswith("agent review "):

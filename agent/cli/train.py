@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,15 @@ from agent.retrieval.searchers.trained import TrainingRecord, read_record
 from agent.training.base import check_exists
 from agent.training.data import TrainingData, read_training_data
 from agent.training.evaluation import parse_metric
-from agent.training.leaks import find_leaks
+from agent.training.leaks import Leaks, find_leaks
 from agent.training.model_folder import Job, check_folder
 from agent.training.recipe import Hyperparameters, Recipe, load_recipe
 from agent.training.rows import EpochRows
+
+_REMEDY = (
+    "Split pairs with `agent corpus split --by code`. For other benchmarks, first run `agent corpus decontaminate`. Or "
+    "pass --allow-leaks."
+)
 
 
 def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
@@ -54,11 +58,10 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
         for note in data.notes:
             print_text(notes, f"note: {note}")
         if options.dry_run:
-            _print_plan(recipe, settings, data, leaks.counts, as_json=options.as_json)
+            _print_plan(recipe, settings, data, leaks, as_json=options.as_json)
             return
         if leaks and not options.allow_leaks:
-            remedy = "Split the pairs with `agent corpus split`, or pass --allow-leaks."
-            raise UsageError(f"{path}: held-out texts are in the training data: {leaks.describe()}. {remedy}")
+            raise UsageError(f"{path}: held-out texts are in the training data: {leaks.describe()}. {_REMEDY}")
         with Steps(notes) as steps, defer_signals() as is_stopping:
             from agent.training.trainer import train
 
@@ -98,9 +101,7 @@ def _collect_changes(options: TrainOptions) -> dict[str, Any]:
     return changes
 
 
-def _print_plan(
-    recipe: Recipe, settings: Hyperparameters, data: TrainingData, leaks: Mapping[str, Any], *, as_json: bool
-) -> None:
+def _print_plan(recipe: Recipe, settings: Hyperparameters, data: TrainingData, leaks: Leaks, *, as_json: bool) -> None:
     rows = EpochRows(data, recipe.form, settings, recipe.has_in_batch_negatives(settings))
     held_out = [*filter(None, [data.validation]), *data.tests]
     plan: dict[str, Any] = {
@@ -110,7 +111,7 @@ def _print_plan(
         "queries": len(data.queries),
         "codes": len(data.codes),
         "held_out": {benchmark.name: len(benchmark.queries) for benchmark in held_out},
-        "leaks": leaks,
+        "leaks": leaks.counts,
         "rows_left_out": rows.omitted,
         "steps_per_epoch": rows.batches,
         "steps": rows.batches * settings.epochs,
@@ -119,7 +120,7 @@ def _print_plan(
     if as_json:
         print_json(plan)
         return
-    for name, value in plan.items():
+    for name, value in {**plan, "leaks": leaks.describe()}.items():
         text = ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else str(value)
         print_text(Console(), f"{name.replace('_', ' ')}: {one_line(text or 'none', 1_000)}")
 

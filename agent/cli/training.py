@@ -33,7 +33,8 @@ class TrainOptions:
         metavar="BENCHMARK", help="Benchmark to check for leaks and to measure at the end. Repeatable.")] = None
     hard_negatives: Annotated[str | None, Option(
         metavar="N|none", help="Number of codes with label 0 per relevant code, filled up with others.")] = None
-    epochs: Annotated[int | None, Option(min=1, help="Maximum number of epochs.")] = None
+    epochs: Annotated[int | None, Option(
+        min=0, help="Maximum number of epochs. With 0, the model is written untrained.")] = None
     batch_size: Annotated[int | None, Option(min=2, help="Number of rows per batch.")] = None
     mini_batch: Annotated[int | None, Option(min=1, help="Number of texts to embed at once, to save memory.")] = None
     learning_rate: Annotated[float | None, Option(min=0, help="Highest learning rate.")] = None

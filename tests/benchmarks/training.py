@@ -14,11 +14,12 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 from agent.corpus.near_duplicates import NearDuplicateIndex, shingle_code
 from agent.datasets.encoding import dumps
+from agent.retrieval.code_views import extract_view
 
 TOKENS, BATCH = 96, 64
 _CONTRASTIVE = ("--pooling", "mean", "--epochs", "3", "--learning-rate", "5e-4")
@@ -27,7 +28,8 @@ RECIPES: dict[str, tuple[str, ...]] = {
     "biencoder": ("biencoder", *_CONTRASTIVE),
     "biencoder-.01": ("biencoder", *_CONTRASTIVE, "--temperature", ".01"),
     "macp": ("macp", *_CONTRASTIVE, "--hard-negatives", "none"),
-    "unif": ("unif", "--epochs", "5", "--learning-rate", "2e-3"),
+    "unif": ("unif", "--epochs", "5"),
+    "unif-untrained": ("unif", "--epochs", "0"),
     "siamese-cls": ("siamese", "--pooling", "cls", *_SIAMESE),
     "coclr-cls": ("coclr", "--pooling", "cls", *_SIAMESE),
     # the eight rows of Table 6 of the CoSQA paper
@@ -46,12 +48,17 @@ def read_rows(path: Path) -> Iterator[dict[str, str]]:
 
 
 def write_training_codes(data: Path, out: Path) -> int:
-    """Write the codes that no test query names and that are no near duplicate of such a code. Return their number."""
+    """Write the codes that no test query names and that are no near duplicate of one. Return their number.
+
+    Codes are compared with and without docstrings, because training uses them without.
+    """
     codes = {row["code-idx"]: row["code"] for row in read_rows(data / "cosqa_search_codes_6267.jsonl")}
+    named = {row["code-idx"] for row in read_rows(data / "cosqa_search_dev_500.jsonl")}
+    views = {name: {code, extract_view(code, "no-docstring") or code} for name, code in codes.items()}
     index = NearDuplicateIndex()
-    for name in sorted({row["code-idx"] for row in read_rows(data / "cosqa_search_dev_500.jsonl")}):
-        index.add(shingle_code(codes[name]))
-    kept = [code for code in codes.values() if index.find(shingle_code(code)) is None]
+    for view in sorted(chain.from_iterable(views[name] for name in named)):
+        index.add(shingle_code(view))
+    kept = [codes[name] for name in codes if all(index.find(shingle_code(view)) is None for view in views[name])]
     out.write_bytes(b"".join(dumps({"code": code}) + b"\n" for code in kept))
     return len(kept)
 
@@ -73,10 +80,15 @@ def make_base(folder: Path, texts: Sequence[str], *, layers: int = 2, dimensions
     tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=TOKENS, **special)
     torch.manual_seed(seed)
-    sizes = {"hidden_size": dimensions, "num_hidden_layers": layers, "num_attention_heads": 4}
-    BertModel(
-        BertConfig(vocab_size=len(fast), intermediate_size=4 * dimensions, max_position_embeddings=TOKENS, **sizes)
-    ).save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=len(fast),
+        hidden_size=dimensions,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        intermediate_size=4 * dimensions,
+        max_position_embeddings=TOKENS,
+    )
+    BertModel(config).save_pretrained(folder)
     fast.save_pretrained(folder)
 
 
@@ -94,7 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.training", description=__doc__)
     parser.add_argument("--recipes", nargs="*", default=list(RECIPES), choices=RECIPES, metavar="NAME")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--code-view", default="full")
+    parser.add_argument("--code-view", default="no-docstring")
     parser.add_argument("--out", type=Path, default=Path("runs/training"))
     options = parser.parse_args()
     out, data = options.out, Path(os.environ["AGENT_REAL_DATA"])
@@ -107,20 +119,33 @@ def main() -> None:
     for name, seed in product(options.recipes, range(options.seeds)):
         recipe, *more = RECIPES[name]
         model = out / f"{name}-{seed}"
-        shared = ["--batch-size", BATCH, "--seed", seed, "--json", *([] if recipe == "unif" else ["--base", base])]
+        shared = ["--batch-size", BATCH, "--seed", seed, *([] if recipe == "unif" else ["--base", base])]
         lengths = [] if recipe == "unif" else ["--max-tokens", TOKENS]
-        command = ["train", codes, "--pairs", "docstrings", "--recipe", recipe, *more, *shared, *lengths, "-o", model]
+        command: list[object] = [
+            "train",
+            codes,
+            "--pairs",
+            "docstrings",
+            "--recipe",
+            recipe,
+            *more,
+            *shared,
+            *lengths,
+            "-o",
+            model,
+        ]
         if model.name not in seconds:
             seconds[model.name] = run(*map(str, command))
             times.write_text(json.dumps(seconds))
     models = [f"--searcher=model:{out / name}" for name in seconds]
     queries, corpus = data / "cosqa_search_dev_500.jsonl", data / "cosqa_search_codes_6267.jsonl"
-    folder = out / f"retrieval-{options.code_view}"
+    folder, untrained = out / f"retrieval-{options.code_view}", f"hf:{base}"
     common = ["--codes", corpus, "--code-view", options.code_view, "-o", folder]
     run("retrieval", "run", queries, "--searcher", "bm25", *models, *common)
-    run("retrieval", "run", queries, "--searcher", f"hf:{base}", "--pooling", "mean", *common)
+    empty = ["--pooling", "mean", "--query-prefix", "", "--code-prefix", ""]
+    run("retrieval", "run", queries, "--searcher", untrained, *empty, *common)
     run("retrieval", "score", folder, "--metric", "RR")
-    run("retrieval", "compare", folder, "--metric", "RR", "--against", f"hf:{base}")
+    run("retrieval", "compare", folder, "--metric", "RR", "--against", untrained)
     print(json.dumps({name: round(value) for name, value in seconds.items()}, indent=2))
 
 
