@@ -222,8 +222,8 @@ def replacing(path: Path) -> Iterator[Path]:
     with writing(path):
         # The name is hidden, and short enough for file systems that limit the length of names.
         draft = path.with_name(f".{path.name[:_MAX_NAME_LENGTH]}.{secrets.token_hex(8)}.tmp")
-        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
-        try:
+        try:  # Ctrl-C may arrive as soon as the file exists
+            os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
             if path.is_file() and not path.is_symlink():
                 draft.chmod(path.stat().st_mode & 0o777)
             yield draft
