@@ -110,7 +110,7 @@ ENDLESS = """import asyncio
 def endless():
     while True: pass
 async def waiting():
-    while True: await asyncio.sleep(0.01)
+    await asyncio.sleep(60)
 async def stepping():
     await waiting()
     yield 1
