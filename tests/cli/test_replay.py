@@ -151,7 +151,7 @@ def _forget_environment(agent: Commands, index: Mapping[str, str]) -> None:
     evidence = agent("show", "run", "packaged", "--json").json["evidence"]
     key = [event for event in evidence["events"] if event["kind"] == "execution"][-1]["environment"]
     root = get_shared_cache() if os.geteuid() == 0 else Path(index["XDG_CACHE_HOME"]) / "test-driven-annotator"
-    [environment] = root.glob(f"**/envs/**/{key}")
+    [environment] = root.glob(f"bwrap/*/envs/{key}")
     shutil.rmtree(environment)
     shutil.rmtree(index["XDG_CACHE_HOME"], ignore_errors=True)
 
