@@ -94,9 +94,10 @@ class PipelineConfig(BaseModel):
         description="Maximum number of attempts per execution; after a sandbox failure, a new sandbox is used",
     )
     pair_timeout: float | None = Field(default=None, gt=0, le=_DAY, description="Total time limit per pair, in seconds")
-    criterion: Literal["exact", "half"] = Field(
-        default="exact",
-        description="How much of the query the code must satisfy to match: all of it (exact) or at least half (half)",
+    criterion: Literal["exact", "half"] | None = Field(
+        default=None,
+        description="How much of the query a match must satisfy: all (exact) or at least half (half); "
+        "the default depends on the variant",
     )
     mutants: int = Field(
         default=12,

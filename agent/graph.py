@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -29,7 +29,7 @@ _SANDBOX_SETTINGS = frozenset({"pipeline.sandbox_attempts", "runner.sandboxes"})
 class Variant(BaseModel):
     """A pipeline described as data: the start node, and a target for each outcome of each node.
 
-    The target `end` finishes the pair.
+    The target `end` finishes the pair. `criterion` applies unless the setting `pipeline.criterion` has a value.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -37,6 +37,7 @@ class Variant(BaseModel):
     name: str
     title: str = ""
     paper: str | None = None
+    criterion: Literal["exact", "half"] = "exact"
     start: str
     nodes: dict[str, dict[str, str]] = Field(min_length=1)
 

@@ -101,6 +101,8 @@ class RunSpec:
         models.check(role.name for role in roles)
         without = tuple(arguments["without"] or ())
         pipeline = build(arguments["variant"] or config.variant, without=without, nodes=nodes)
+        criterion = config.pipeline.criterion or pipeline.variant.criterion
+        config = build_config({"pipeline.criterion": criterion}, config)
         fallback = build("single_llm", nodes=nodes) if arguments["unsupported"] == "judge" else None
         for role in (*pipeline.roles, *(fallback.roles if fallback else ())):
             models.for_role(role)
@@ -174,7 +176,7 @@ class RunSpec:
         user_parts = {"nodes": _identify_parts(self.nodes), "languages": _identify_parts(self.user_languages)}
         excluded = {"pair_timeout", "sandbox_attempts"}
         return {
-            "variant": self.pipeline.variant.model_dump(mode="json", exclude={"title", "paper"}),
+            "variant": self.pipeline.variant.model_dump(mode="json", exclude={"title", "paper", "criterion"}),
             "model": self.models.identity(),
             "prompts": self.prompts.hash_templates(),
             "pipeline": self.config.pipeline.model_dump(mode="json", exclude=excluded, exclude_none=True),

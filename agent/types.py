@@ -26,6 +26,9 @@ SCHEMA_VERSION = 1
 PROVES_NOTHING = "passed, but proves nothing"
 """How reports and messages describe a vacuous test."""
 
+INTENT_JUDGE = "judge_intent"
+"""The node that decides pairs whose query has no search intent (`decided_by`). The label of these pairs is null."""
+
 # Upper bounds for recorded values. Even the sum of a million such values can be computed and printed.
 MAX_ROUNDS = 10**6
 Round = Annotated[int, Field(ge=0, le=MAX_ROUNDS)]

@@ -91,7 +91,7 @@ PYTHON = [
 @pytest.fixture(scope="module")
 def server() -> Iterator[ChatServer]:
     """A server whose model labels every pair a match and derives embeddings from the lengths of texts."""
-    reply = json.dumps({"reason": "adds", "verdict": "match"})
+    reply = json.dumps({"reason": "adds", "verdict": "match", "intent": "yes", "label": 1})
 
     def respond(request: Request) -> Answer:
         if not request.path.endswith("/embeddings"):

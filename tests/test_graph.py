@@ -15,7 +15,7 @@ from agent.nodes.asking import ARBITRATE, JUDGE
 from agent.state import Node, State, Step, Tools
 
 TABLE_VI = ["full", "ps_fa", "ps_tpg_fa", "ps_tpg_sim_fa", "ps_tpg_te_fa", "single_llm"]
-OURS = ["full_plus", "no_screen", "rule_arbiter"]
+OURS = ["cosqa", "full_plus", "no_screen", "rule_arbiter"]
 
 
 def variant(**changes: Any) -> dict[str, Any]:

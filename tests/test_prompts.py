@@ -160,8 +160,8 @@ def test_prompts_for_snippets_of_one_query_have_the_same_start(role: str) -> Non
 BY_CRITERION = {"specify_query", "screen", "judge", "generate_test", "generate_blind", "arbitrate"}
 """Roles that specify, test or judge requirements."""
 
-WITHOUT_CRITERION = {"scaffold", "repair", "simulate"}
-"""Roles that only make a program run or predict its outcome."""
+WITHOUT_CRITERION = {"scaffold", "repair", "simulate", "judge_intent"}
+"""Roles that only make a program run, predict its outcome, or look for search intent."""
 
 
 def test_every_role_is_listed_as_dependent_on_the_criterion_or_not() -> None:
@@ -178,7 +178,7 @@ def test_the_criterion_affects_roles_that_specify_judge_or_test(role: str, spec:
 
 
 @pytest.mark.parametrize("role", sorted(WITHOUT_CRITERION))
-def test_the_criterion_does_not_affect_roles_that_only_run_or_predict_programs(role: str) -> None:
+def test_the_criterion_does_not_affect_roles_that_judge_no_requirements(role: str) -> None:
     values = make_variables(role)
     assert render(role, {**values, "criterion": "half"}) == render(role, values)
 
@@ -195,6 +195,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "arbitrate": partial(parsing.parse_label, readings=READINGS, may_abstain=True),
     "simulate": parsing.parse_simulation,
     "specify_query": parsing.parse_spec,
+    "judge_intent": parsing.parse_intent,
     "generate_test": partial(parsing.parse_program, fence="python", readings=READINGS),
     "generate_blind": partial(parsing.parse_program, fence="python", readings=READINGS),
     "scaffold": partial(parsing.parse_program, fence="python"),

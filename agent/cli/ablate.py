@@ -19,7 +19,13 @@ from agent.cli.settings import ChosenSettings, print_unused_options
 from agent.cli.text import Console, escape_hidden, print_json, print_text
 from agent.datasets import Dataset, read_pairs
 from agent.errors import RunStopped, UsageError
-from agent.evaluation.ablation import AblationRuns, choose_reference, choose_variants, make_folder_name
+from agent.evaluation.ablation import (
+    AblationRuns,
+    choose_criterion,
+    choose_reference,
+    choose_variants,
+    make_folder_name,
+)
 from agent.evaluation.ablation_table import AblationTable, make_table, read_results
 from agent.evaluation.ablation_text import (
     REMARK,
@@ -58,6 +64,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     rounds = config.runner.rounds
     chosen = choose_variants(() if variants is None else variants.split(","))
     reference = choose_reference(chosen, against)
+    criterion = choose_criterion(chosen, config.pipeline.criterion)
     dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)
     print_input_notes(dataset, console)
     selected = dataset[: options.limit]
@@ -94,7 +101,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
         selected,
         labels,
         base=out,
-        criterion=config.pipeline.criterion,
+        criterion=criterion,
         model=models.join_names(),
         rounds=rounds,
         note=describe_scripted(models.list_models()),

@@ -254,6 +254,16 @@ def score(
         bool,
         typer.Option("--errors", help="List false and missed matches of runs with deciding node, test and reason."),
     ] = False,
+    min_agreement: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="X",
+            help="Also print Krippendorff's alpha between rounds for the pairs that `agent export --min-agreement X` "
+            "keeps.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap.")] = 0,
     resamples: Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples.")] = 2000,
     as_json: AsJson = False,
@@ -271,6 +281,7 @@ def score(
         round=round,
         reviews=reviews,
         list_errors=errors,
+        min_agreement=min_agreement,
         seed=seed,
         resamples=resamples,
         as_json=as_json,
@@ -342,13 +353,24 @@ def export(
     min_confidence: Annotated[
         float | None, typer.Option(min=0, max=1, metavar="X", help="Export only pairs with at least this confidence.")
     ] = None,
+    min_agreement: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, metavar="X", help="Export only pairs with at least this share of the rounds in agreement."
+        ),
+    ] = 0.0,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing export.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Export labels and input fields for other tools."""
     from agent.cli.export import run
 
-    filters = {"decided_by": decided_by or (), "errors": errors, "min_confidence": min_confidence}
+    filters = {
+        "decided_by": decided_by or (),
+        "errors": errors,
+        "min_confidence": min_confidence,
+        "min_agreement": min_agreement,
+    }
     run(run_folder, to, out=out, labels=label or (), filters=filters, force=force, as_json=as_json)
 
 

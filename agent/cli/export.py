@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.cli.progress import make_bar
+from agent.cli.summary import describe_no_intent
 from agent.cli.text import Console, print_json, print_text
 from agent.errors import UsageError
 from agent.exports.registry import FORMATS
@@ -31,7 +32,8 @@ def run(
     """Write a run's labels, then print the path and the numbers of exported and excluded pairs.
 
     Raises:
-        UsageError: the folder is not a run, no pair passes the filters, the path exists, or an extra is missing.
+        UsageError: the folder is not a run, the run has too few rounds, no pair passes the filters, the path exists,
+            or an extra is missing.
         StorageError: the files cannot be written. Files that were already written are removed.
     """
     if unknown := [label for label in labels if label not in _LABELS]:
@@ -40,6 +42,8 @@ def run(
     form, notes = FORMATS[to], Console(stderr=True)
     target = out or folder / form.default
     with load_run(folder) as view, make_bar(notes) as bar:
+        if export_filter.min_agreement and view.index.round_count < 2:
+            raise UsageError(f"--min-agreement: {folder} has only one round. Annotate the pairs again with --rounds 3.")
         task = bar.add_task("export", total=view.index.pair_count)
         export = Export(view, export_filter, lambda done: bar.update(task, completed=done))
         with open_target(target, form.entries, force=force) as draft:
@@ -51,7 +55,12 @@ def run(
                 "path": str(target),
                 "to": to,
                 "pairs": export.tally.annotations,
-                "labels": {"1": statuses["1"], "0": statuses["0"], "null": statuses["undecided"] + statuses["error"]},
+                "labels": {
+                    "1": statuses["1"],
+                    "0": statuses["0"],
+                    "null": statuses.total() - statuses["1"] - statuses["0"],
+                },
+                "no_intent": statuses["no_intent"],
                 "left_out": dict(export.left_out),
                 "notes": export.notes,
             }
@@ -62,7 +71,7 @@ def run(
     print_text(
         console,
         f"labels: {statuses['1']:,} match · {statuses['0']:,} no match · {statuses['undecided']:,} undecided · "
-        f"{plural(statuses['error'], 'error')}",
+        f"{plural(statuses['error'], 'error')}{describe_no_intent(statuses)}",
     )
     for note in export.notes:
         print_text(console, note)

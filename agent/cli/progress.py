@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -12,11 +12,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from agent.cli.summary import format_cost
 from agent.cli.text import Console, one_line, print_text
 from agent.events import Event, Note, PairFinished, ReplyReceived, RunStarted, Waiting
+from agent.store.annotations import LabelStatus, get_status
 from agent.types import Annotation, ErrorInfo, Usage
 from agent.wording import plural
 
 _SECONDS_BETWEEN_LINES = 10.0
 _MAX_MESSAGES = 1_000
+_OUTCOMES: Mapping[LabelStatus, str] = {
+    "1": "match", "0": "no", "undecided": "undecided", "no_intent": "no_intent", "error": "error",
+}  # fmt: skip
 
 
 def make_bar(console: Console) -> Progress:
@@ -128,10 +132,8 @@ class Display:
     def _count(self, annotation: Annotation) -> None:
         self.done += 1
         self.spent += annotation.usage
-        if annotation.error is None:
-            self.outcomes[{1: "match", 0: "no", None: "undecided"}[annotation.label]] += 1
-        else:
-            self.outcomes["error"] += 1
+        self.outcomes[_OUTCOMES[get_status(annotation)]] += 1
+        if annotation.error is not None:
             self._count_error(annotation.id, annotation.error)
         self._update()
 
@@ -153,7 +155,8 @@ class Display:
         It contains the number of annotations with each outcome, the rate, the cost, the calls in flight with their
         limit, and the reason for waiting.
         """
-        counts = " ".join(f"{name}:{self.outcomes[name]}" for name in ("match", "no", "undecided", "error"))
+        shown = (name for name in _OUTCOMES.values() if self.outcomes[name] or name != "no_intent")
+        counts = " ".join(f"{name}:{self.outcomes[name]}" for name in shown)
         rate = self.done / max(self.seconds(), 1e-9)
         waiting = f" · waiting: {self._waiting}" if self._waiting_until > self._clock() else ""
         return f"{counts} · {rate:.1f}/s · {format_cost(self.spent.cost_usd)}{self._calls}{waiting}"

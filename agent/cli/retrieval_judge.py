@@ -16,6 +16,7 @@ from agent.cli.estimate import report_estimate
 from agent.cli.options import PoolOptions
 from agent.cli.progress import Steps
 from agent.cli.retrieval_score import print_notes
+from agent.cli.summary import describe_no_intent
 from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
 from agent.errors import RunFolderError, UsageError
 from agent.evaluation.statistics import BootstrapSettings, format_number
@@ -133,7 +134,7 @@ def _build_document(
 ) -> dict[str, Any]:
     """Build the JSON output: the number of judgements by outcome, and each searcher's metrics before and after."""
     judgements = {name: value for name, value in vars(annotator).items() if name != "grades"}
-    judged = annotator.relevant + annotator.irrelevant + annotator.undecided + annotator.errors
+    judged = sum(judgements[name] for name in ("relevant", "irrelevant", "undecided", "no_intent", "errors"))
     queries = {"before": before.scored if before else 0, "after": after.scored if after else 0}
     # judgements are never removed, so a query that was averaged before is still averaged afterwards
     queries["gained"] = queries["after"] - queries["before"]
@@ -160,6 +161,7 @@ def _print(document: Mapping[str, Any]) -> None:
     judged = f"{document['relevant']:,} relevant, {document['irrelevant']:,} not relevant"
     others = (
         f"{document['undecided']:,} undecided, {plural(document['errors'], 'error')}, {document['pending']:,} pending"
+        + describe_no_intent(document)
     )
     print_text(console, f"judged by {document['judge']}: {judged}; not judged: {others}")
     print_text(

@@ -27,7 +27,7 @@ from agent.wording import plural
 
 _MAX_PRINTED = 50
 _RUN_FILES = (files.MANIFEST, files.ANNOTATIONS)
-_COLUMNS = ("run", "state", "1", "0", "undecided", "errors", "cost", "variant", "model", "last change")
+_COLUMNS = ("run", "state", "1", "0", "undecided", "no intent", "errors", "cost", "variant", "model", "last change")
 
 
 def list_runs(folder: Path, *, as_json: bool) -> None:
@@ -47,7 +47,7 @@ def list_runs(folder: Path, *, as_json: bool) -> None:
         return
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for column in _COLUMNS:
-        table.add_column(column, justify="right" if column in ("1", "0", "undecided", "errors", "cost") else "left")
+        table.add_column(column, justify="right" if column in _COLUMNS[2:7] else "left")
     for row in rows:
         table.add_row(*map(Text, _format_cells(row)))
     Console(piped_width=160).print(table)
@@ -91,8 +91,9 @@ def _read_run(view: RunView) -> dict[str, Any]:
         "annotated": done,
         "annotations": total,
         "rounds": rounds,
-        "labels": {"1": statuses["1"], "0": statuses["0"], "null": statuses["undecided"] + statuses["error"]},
+        "labels": {"1": statuses["1"], "0": statuses["0"], "null": statuses.total() - statuses["1"] - statuses["0"]},
         "undecided": statuses["undecided"],
+        "no_intent": statuses["no_intent"],
         "errors": statuses["error"],
         "cost_usd": view.spent_usd(),
         "variant": variant,
@@ -103,9 +104,9 @@ def _read_run(view: RunView) -> dict[str, Any]:
 def _format_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     changed = row["last_change"][:16].replace("T", " ")
     if row["state"] == "damaged":
-        return (one_line(row["run"], 60), "damaged", *[""] * 7, changed)
+        return (one_line(row["run"], 60), "damaged", *[""] * 8, changed)
     state = "finished" if row["state"] == "finished" else f"unfinished, {row['annotated']:,} of {row['annotations']:,}"
-    counts = (row["labels"]["1"], row["labels"]["0"], row["undecided"], row["errors"])
+    counts = (row["labels"]["1"], row["labels"]["0"], row["undecided"], row["no_intent"], row["errors"])
     variant_and_model = (one_line(row["variant"] or "-", 40), one_line(row["model"] or "-", 40))
     return (
         one_line(row["run"], 60),

@@ -30,6 +30,7 @@ def run(
     round: int | None,
     reviews: ReviewChoice,
     list_errors: bool,
+    min_agreement: float | None,
     seed: int,
     resamples: int,
     as_json: bool,
@@ -42,7 +43,13 @@ def run(
     settings = BootstrapSettings(seed=seed, resamples=resamples)
     with Console(stderr=True).status("scoring"):
         score_report = build_report(
-            labels, gold, round=round, reviews=reviews, list_errors=list_errors, settings=settings
+            labels,
+            gold,
+            round=round,
+            reviews=reviews,
+            list_errors=list_errors,
+            min_agreement=min_agreement,
+            settings=settings,
         )
     if as_json:
         print_json(score_report.model_dump(mode="json", by_alias=True))

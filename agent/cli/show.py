@@ -192,7 +192,7 @@ class Listing:
         for column in ("pair", *(["round"] if rounds else ()), "label", "decided by", "status", "query"):
             table.add_column(column, no_wrap=True, overflow="fold" if column == "pair" else "ellipsis")
         for annotation, query in self.rows:
-            status = get_status(annotation.label, failed=annotation.error is not None)
+            status = get_status(annotation)
             texts = ("-" if status == "undecided" else status, one_line(annotation.decided_by or "-", 30))
             pair = (one_line(annotation.id, 60), *([str(annotation.round)] if rounds else ()))
             table.add_row(*map(Text, (*pair, *texts, _describe_status(annotation), one_line(query, _QUERY_WIDTH))))
@@ -254,7 +254,7 @@ def _print_pair(annotations: Sequence[Annotation], histories: Sequence[History |
         page.print_steps(iterate_result_steps(annotation, history))
     if len(annotations) > 1:
         label = combine_votes(annotations[0].id, [Vote.of(annotation) for annotation in annotations])
-        ends = " ".join(get_status(vote.label, failed=vote.error is not None) for vote in annotations)
+        ends = " ".join(get_status(annotation) for annotation in annotations)
         page.print_section(
             f"all {len(annotations)} rounds: {describe_status(label.status)} by majority", f"rounds: {ends}"
         )

@@ -18,9 +18,10 @@ from agent.wording import plural
 def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
     """Return the summary as JSON. Shares are between 0 and 1. `seconds` is the sum over pairs.
 
-    `labels` counts pairs by their majority label. `pairs_repaired` counts pairs with a repair in at least one round,
-    and `pairs_with_stand_ins` counts pairs with a stand-in in at least one round. All other counts refer to
-    annotations; a pair has one annotation per round.
+    `labels` counts pairs by their majority label. `no_intent` counts pairs whose query has no search intent, which are
+    not `undecided`. `pairs_repaired` counts pairs with a repair in at least one round, and `pairs_with_stand_ins`
+    counts pairs with a stand-in in at least one round. All other counts refer to annotations; a pair has one
+    annotation per round.
 
     `agreement` is the share of comparisons between two rounds of a pair in which the outcomes are the same, averaged
     over pairs. It is null if no pair has two rounds. `rounds_alpha` is Krippendorff's alpha between rounds.
@@ -39,9 +40,10 @@ def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
         "labels": {
             "1": pair_statuses["1"],
             "0": pair_statuses["0"],
-            "null": pair_statuses["undecided"] + pair_statuses["error"],
+            "null": pair_statuses.total() - pair_statuses["1"] - pair_statuses["0"],
         },
         "undecided": pair_statuses["undecided"],
+        "no_intent": pair_statuses["no_intent"],
         "errors": dict(tally.errors.most_common()),
         "decided_by": dict(_count_deciders(tally).most_common()),
         "audit": {name: asdict(audit) for name, audit in audit_screener(tally).items()},
@@ -82,7 +84,7 @@ def as_table(
     undecided = f"{counts['undecided']} undecided" + " by majority" * (tally.round_count > 1)
     rows: dict[str, str | None] = {
         "pairs": _describe_pairs(tally, in_folder),
-        "labels": f"{counts['1']} match · {counts['0']} no match · {undecided}",
+        "labels": f"{counts['1']} match · {counts['0']} no match · {undecided}" + describe_no_intent(counts),
         "agreement": _describe_agreement(tally),
         "errors": _list_counts(tally.errors),
         "decided by": _list_counts(_count_deciders(tally)) or "none",
@@ -111,6 +113,11 @@ def as_table(
     if wall_seconds:
         rows["time"] = f"{wall_seconds:.1f} s"
     return make_rows_table({name: value for name, value in rows.items() if value})
+
+
+def describe_no_intent(counts: Mapping[Any, int]) -> str:
+    """Describe the number of pairs whose query has no search intent, or return an empty string if there are none."""
+    return f" · {counts['no_intent']:,} without search intent" if counts.get("no_intent") else ""
 
 
 def _describe_agreement(tally: Tally) -> str | None:

@@ -21,7 +21,7 @@ from agent.store.run_view import load_run
 
 MISSING = "missing"
 SOURCE, LICENCE = ("repository", "source"), ("licence", "license")
-_STATUSES = ("1", "0", "undecided", "error", "none")
+_STATUSES = ("1", "0", "undecided", "no_intent", "error", "none")
 _MAX_NAME_LENGTH = 200
 _RANK = re.compile(r"([1-9][0-9]{0,2})(?:\.0)?")
 
@@ -75,7 +75,7 @@ class Description:
     """The statistics of a dataset. A query matches a code if a pair of both has the label 1.
 
     - `not_annotated` counts the other pairs of an unfinished run. All other figures ignore these pairs.
-    - `labels` counts pairs by `1`, `0`, `undecided` and `error` (in runs) and `none` (in files).
+    - `labels` counts pairs by `1`, `0`, `undecided`, `no_intent` and `error` (in runs) and `none` (in files).
     - `programs` counts test programs with test cases, in one round per pair (Table II of the CoSQA+ paper).
     - `queries_by_matches` counts queries by their matching codes (Fig. 3), and `codes_by_matches` counts codes by
       their matching queries (Fig. 7). Both ignore texts without a labelled pair. `several_share` is the share of codes

@@ -34,7 +34,8 @@ _TABLES = frozenset({ABLATION, ABLATION_CSV, ABLATION_MARKDOWN})
 def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
     """Load variants by name, in the given order.
 
-    If there are no names, load all built-in variants, starting with the variants from the CoSQA+ paper. A name is the
+    If there are no names, load all built-in variants with the criterion `exact`, starting with the variants from the
+    CoSQA+ paper. A name is the
     name of a built-in variant, the path of a YAML file, or `VARIANT-without-NODE`. The `-without-NODE` part can be
     repeated.
 
@@ -43,9 +44,8 @@ def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
         GraphError: a graph is malformed, or a node cannot be left out.
     """
     if not names:
-        return sorted(
-            map(load_variant, list_variants()), key=lambda variant: (variant.paper is None, len(variant.nodes))
-        )
+        comparable = (variant for variant in map(load_variant, list_variants()) if variant.criterion == "exact")
+        return sorted(comparable, key=lambda variant: (variant.paper is None, len(variant.nodes)))
     # keyed by case-folded folder name, because file systems may be case-insensitive
     chosen: dict[str, Variant] = {}
     for name in names:
@@ -78,6 +78,21 @@ def choose_reference(variants: Sequence[Variant], name: str | None = None) -> st
             "to --variants."
         )
     return name
+
+
+def choose_criterion(variants: Sequence[Variant], criterion: str | None) -> str:
+    """Return the criterion of all variants: `criterion`, or their own if it is None.
+
+    Raises:
+        ConfigError: `criterion` is None, and the variants use different criteria.
+    """
+    criteria = {variant.criterion: variant.name for variant in variants}
+    if criterion is None and len(criteria) > 1:
+        cause = " and ".join(f"{name} uses {key}" for key, name in criteria.items())
+        raise ConfigError(
+            f"--variants: labels by different criteria cannot be compared, but {cause}. Pass --criterion."
+        )
+    return criterion or variants[0].criterion
 
 
 def make_folder_name(variant: Variant) -> str:

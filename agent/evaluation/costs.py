@@ -187,7 +187,7 @@ class Plan:
         nodes = self.variant.nodes.keys()
         language = built_in_languages().get(pair.language) or Language(pair.language)
         pair_fields = pair.model_dump(include={"query", "code", "language", "context"})
-        criterion = self.config.pipeline.criterion
+        criterion = self.config.pipeline.criterion or self.variant.criterion
         program = pair.code + _PROGRAM if nodes & {"generate_test", "generate_blind"} else None
         values = {**pair_fields, "fence": language.fence, "criterion": criterion, "program": program}
         values |= dict.fromkeys(("weakness", "problem", *(n for n, node in _PROVIDED_BY.items() if node not in nodes)))
@@ -253,7 +253,8 @@ def iterate_assumed_costs(plan: Plan, pairs: Iterable[Pair], characters_per_toke
 def _iterate_role_costs(plan: Plan, pair: Pair, characters_per_token: float) -> Iterator[tuple[str, Cost]]:
     """Iterate over the roles and their assumed costs for a pair that the screener finds unclear."""
     votes = plan.config.pipeline.votes if "rate_confidence" in plan.variant.nodes else 1
-    weights = {"specify_query": plan.queries_per_turn, "repair": _REPAIRS, "arbitrate": votes}
+    shared = dict.fromkeys(("specify_query", "judge_intent"), plan.queries_per_turn)
+    weights = {**shared, "repair": _REPAIRS, "arbitrate": votes}
     if "generate_blind" in plan.roles:
         weights["generate_test"] = 0.0  # used only for the few snippets without a signature
     for name, role in plan.roles.items():

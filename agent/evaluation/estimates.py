@@ -11,7 +11,6 @@ from typing import Any, Literal
 from agent.evaluation.labels import Labels, Rater, collect_votes
 from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, Interval, divide, import_numpy
 from agent.store import files
-from agent.store.annotations import get_status
 from agent.store.reviews import (
     Review,
     ReviewSample,
@@ -238,7 +237,7 @@ def estimate_run(predicted: Labels, data: ReviewData, settings: BootstrapSetting
     if sample is None or data.is_stale:
         return None
     majorities = {
-        pair: majority(get_status(label, failed=False) for label in labels)
+        pair: majority("undecided" if label is None else str(label) for label in labels)
         for pair, labels in collect_votes(data.voters).items()
     }
     cells = {pair: (data.strata[pair], label) for pair, label in predicted.items() if pair in data.strata}

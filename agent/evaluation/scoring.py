@@ -16,6 +16,7 @@ from agent.evaluation.measures import Agreement, Scores, measure_agreement, scor
 from agent.evaluation.statistics import DEFAULTS, BootstrapSettings
 from agent.evaluation.tally import Tally, iterate_annotated_pairs, merge_rounds
 from agent.store import files
+from agent.store.annotations import compute_vote_share
 from agent.store.run_view import RunView, get_criterion, load_run
 from agent.types import Frozen
 from agent.wording import plural
@@ -28,13 +29,14 @@ _RUN_FILES = frozenset({files.ANNOTATIONS, files.LABELS, files.REVIEWS})
 class RunSource:
     """The labels of a run, either from one round or from the majority of its rounds. A tie has the label None.
 
-    `rounds` contains the labels of each round. It is empty if there is only one round. `confidences` contains the
-    confidence in each label, as recorded in `labels.jsonl`. `tally` merges the rounds of a pair and counts the pair
-    once.
+    `rounds` contains the labels of each round. It is empty if there is only one round. `vote_shares` contains the vote
+    share of each pair (`compute_vote_share`). `confidences` contains the confidence in each label, as recorded in
+    `labels.jsonl`. `tally` merges the rounds of a pair and counts the pair once.
     """
 
     annotator: Rater
     rounds: tuple[Rater, ...]
+    vote_shares: Mapping[str, float]
     confidences: Mapping[str, float]
     tally: Tally
     mistakes: tuple[Mistake, ...]
@@ -46,6 +48,16 @@ class RunSource:
     def name(self) -> str:
         """The name of the run."""
         return self.annotator.name
+
+    def select_rounds(self, min_agreement: float) -> list[Rater]:
+        """Return the rounds without the pairs whose vote share is below `min_agreement`."""
+        return [
+            replace(
+                rater,
+                labels={pair: label for pair, label in rater.labels.items() if self.vote_shares[pair] >= min_agreement},
+            )
+            for rater in self.rounds
+        ]
 
 
 def read_run(
@@ -79,7 +91,8 @@ def read_run(
 def _read_rounds(
     view: RunView, numbers: Sequence[int], gold: Mapping[str, int] | None, review_choice: ReviewChoice, name: str
 ) -> RunSource:
-    tally, labels, confidences = Tally(), dict[str, int | None](), dict[str, float]()
+    tally, labels = Tally(), dict[str, int | None]()
+    confidences, vote_shares = dict[str, float](), dict[str, float]()
     mistakes: list[Mistake] = []
     rounds: dict[int, dict[str, int | None]] = {number: {} for number in numbers}
     queries: dict[str, str] = {}
@@ -89,6 +102,7 @@ def _read_rounds(
             continue
         for observation in observations:
             rounds[observation.annotation.round][pair.id] = observation.annotation.label
+        vote_shares[pair.id] = compute_vote_share([observation.label for observation in observations])
         merged = merge_rounds(observations)
         tally.add(merged)
         labels[pair.id], queries[pair.id] = merged.annotation.label, pair.query
@@ -103,6 +117,7 @@ def _read_rounds(
             for number, round_labels in rounds.items()
             if len(rounds) > 1
         ),
+        vote_shares=vote_shares,
         confidences=confidences,
         tally=tally,
         mistakes=tuple(sorted(mistakes, key=lambda mistake: mistake.gold)),
@@ -170,16 +185,20 @@ class LabelSources:
             raters += _append_majority(run.review_data.reviewers, self._make_unique(MAJORITY, run.name))
         return raters + _append_majority(self.files, self._make_unique("majority", "files"))
 
-    def list_panels(self) -> list[tuple[str, Sequence[Rater]]]:
-        """Return the named groups of raters whose agreement is measured."""
+    def list_panels(self, min_agreement: float | None = None) -> list[tuple[str, Sequence[Rater]]]:
+        """Return the named groups of raters whose agreement is measured.
+
+        With `min_agreement`, the rounds of each run are also measured on the pairs with at least this vote share.
+        """
         groups = [("annotators", self.files)] if self.runs else []
         all_raters = [*(run.annotator for run in self.runs), *self.files]
         for run in self.runs:
             all_raters += run.review_data.reviewers
-            groups += [
-                (f"rounds of {run.name}", list(run.rounds)),
-                (f"reviewers of {run.name}", list(run.review_data.reviewers)),
-            ]
+            groups.append((f"rounds of {run.name}", list(run.rounds)))
+            if min_agreement is not None:
+                name = f"rounds of {run.name}, pairs with an agreement of at least {min_agreement:g}"
+                groups.append((name, run.select_rounds(min_agreement)))
+            groups.append((f"reviewers of {run.name}", list(run.review_data.reviewers)))
         panels = [("all", all_raters), *groups] if self.runs else [("annotators", all_raters)]
         return [(name, members) for name, members in panels if len(members) > 1]
 
@@ -218,11 +237,13 @@ class AnnotatorReport(Frozen):
 class RunReport(Frozen):
     """Results that exist only for runs. `errors` counts failed pairs by error type.
 
-    `reviews` states which reviews are included. `reviews_left_out` is the number of excluded reviews.
+    `no_intent` counts pairs whose query has no search intent. `reviews` states which reviews are included.
+    `reviews_left_out` is the number of excluded reviews.
     """
 
     name: str
     errors: dict[str, int]
+    no_intent: int = 0
     reviews: ReviewChoice = "blind"
     reviews_left_out: int = 0
     breakdown: Breakdown | None = None
@@ -257,11 +278,13 @@ def build_report(
     round: int | None = None,
     reviews: ReviewChoice = "blind",
     list_errors: bool = False,
+    min_agreement: float | None = None,
     settings: BootstrapSettings = DEFAULTS,
 ) -> ScoreReport:
     """Score the labels of run folders and files against gold labels, and measure agreement.
 
-    `reviews` selects the reviews to include. `list_errors` adds the mistakes of each run.
+    `reviews` selects the reviews to include. `list_errors` adds the mistakes of each run. `min_agreement` adds the
+    agreement between the rounds of the pairs that have at least this vote share.
 
     Raises:
         UsageError: a source cannot be read, or there is nothing to compare.
@@ -273,6 +296,8 @@ def build_report(
         sources.add(path, round)
     if round is not None and not sources.runs:
         raise UsageError("--round requires a run folder. Pass a run folder or omit --round.")
+    if min_agreement is not None and not any(run.rounds for run in sources.runs):
+        raise UsageError("--min-agreement requires a run with several rounds. Annotate the pairs with --rounds 3.")
     if list_errors and (gold is None or not sources.runs):
         raise UsageError(
             "--errors compares a run with gold labels. Pass a run folder and --gold GOLD, or omit --errors."
@@ -281,7 +306,8 @@ def build_report(
         sources.add_queries(gold_labels.queries)
     annotators = tuple(_report_annotator(rater, sources, settings) for rater in sources.list_raters())
     agreement = tuple(
-        measure_agreement(members, sources.queries, settings, of=name) for name, members in sources.list_panels()
+        measure_agreement(members, sources.queries, settings, of=name)
+        for name, members in sources.list_panels(min_agreement)
     )
     _check_comparable(annotators, agreement, gold, sources)
     runs = tuple(_report_run(run, sources, settings, list_errors) for run in sources.runs)
@@ -312,6 +338,7 @@ def _report_run(run: RunSource, sources: LabelSources, settings: BootstrapSettin
     return RunReport(
         name=run.name,
         errors=dict(run.tally.errors.most_common()),
+        no_intent=run.tally.labels["no_intent"],
         reviews=run.review_data.review_choice,
         reviews_left_out=run.review_data.left_out,
         breakdown=None if gold is None else break_down(run.tally),
@@ -351,13 +378,7 @@ def _iterate_notes(
 ) -> Iterator[str]:
     """Iterate over warnings about excluded pairs, biased scores and small samples."""
     for run in sources.runs:
-        if errors := run.tally.errors:
-            listed = ", ".join(f"{count} {name}" for name, count in errors.most_common())
-            pairs = plural(errors.total(), "pair")
-            yield f"{run.name}: {pairs} failed ({listed}). Failed pairs are treated as unlabelled."
-        if run.criterion != "exact":
-            criterion = run.criterion[:20]
-            yield f"{run.name}: labels use the {criterion!r} criterion. All other labels should use the same criterion."
+        yield from _warn_labels(run)
     scores_by_name = {
         annotator.name: annotator.scores
         for annotator in annotators
@@ -390,6 +411,19 @@ def _iterate_notes(
                 f"the sample reached {them}. Estimates exclude such pairs, because a queue is not a random sample. "
                 "Continue with the sample (`agent review` without --queue) to include them."
             )
+
+
+def _warn_labels(run: RunSource) -> Iterator[str]:
+    if errors := run.tally.errors:
+        listed = ", ".join(f"{count} {name}" for name, count in errors.most_common())
+        pairs = plural(errors.total(), "pair")
+        yield f"{run.name}: {pairs} failed ({listed}). Failed pairs are treated as unlabelled."
+    if count := run.tally.labels["no_intent"]:
+        pairs = plural(count, "pair")
+        yield f"{run.name}: {pairs} without search intent in the query. These pairs are treated as unlabelled."
+    if run.criterion != "exact":
+        criterion = run.criterion[:20]
+        yield f"{run.name}: labels use the {criterion!r} criterion. All other labels should use the same criterion."
 
 
 def _warn_few_pairs(scores_by_name: Mapping[str, Scores], agreement: Sequence[Agreement]) -> Iterator[str]:

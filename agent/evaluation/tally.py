@@ -33,8 +33,8 @@ class Observation:
 
     @property
     def label(self) -> LabelStatus:
-        """The outcome of the annotation: `1`, `0`, `undecided` or `error`."""
-        return get_status(self.annotation.label, failed=self.annotation.error is not None)
+        """The outcome of the annotation: `1`, `0`, `undecided`, `no_intent` or `error`."""
+        return get_status(self.annotation)
 
     @property
     def has_program(self) -> bool:
@@ -222,12 +222,12 @@ class Tally:
 
     @property
     def labels(self) -> Counter[str]:
-        """Number of annotations by outcome (label, undecided or error)."""
+        """Number of annotations by outcome (label, undecided, no intent or error)."""
         return self.stages["labels"]
 
     @property
     def pair_statuses(self) -> Counter[LabelStatus]:
-        """Number of pairs by the majority outcome of their rounds (label, undecided or error)."""
+        """Number of pairs by the majority outcome of their rounds (label, undecided, no intent or error)."""
         counts = Counter[LabelStatus]()
         for pair, count in self._iterate_pair_labels():
             counts[pair.status] += count

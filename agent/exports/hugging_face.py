@@ -32,7 +32,7 @@ _DESCRIPTIONS = {
     "code": "code snippet",
     "language": "programming language of the snippet",
     "context": "additional text that was shown to the annotator",
-    "label": "1: match; 0: no match; null: undecided or failed",
+    "label": "1: match; 0: no match; null: undecided, failed or no search intent",
     "reason": "explanation from the step that decided the label",
     "decided_by": "step that decided the label",
     "test_status": "status of the last execution of the test program; null if nothing was executed",
@@ -119,6 +119,7 @@ def _render_card(export: Export, origins: Counter[tuple[str, str]], digests: Seq
 def _render_labels(export: Export) -> Iterator[str]:
     outcomes = export.tally.pair_statuses
     descriptions = {"1": "1, match", "0": "0, no match", "undecided": "null, undecided", "error": "null, failed"}
+    descriptions |= {"no_intent": "null, no search intent"} if outcomes["no_intent"] else {}
     rows = {text: outcomes[key] for key, text in descriptions.items()}  # type: ignore[index]
     rows |= {f"decided by {name}": labels.total() for name, labels in export.tally.deciders.items()}
     rows |= {f"test status {name}": count for name, count in export.tally.statuses.items()}

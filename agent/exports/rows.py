@@ -20,6 +20,7 @@ from agent.datasets.encoding import dumps
 from agent.errors import InputError, UsageError
 from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs, merge_rounds
 from agent.store import files
+from agent.store.annotations import compute_vote_share, get_status
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation, Pair
 
@@ -46,13 +47,16 @@ class ExportFilter:
 
     `labels` and `decided_by` keep only pairs with one of the given values, or all pairs if they are empty. `errors`
     keeps only failed pairs if it is True, and only pairs without an error if it is False. `min_confidence` keeps only
-    pairs with at least this confidence. `ids` keeps only these pairs, and the other pairs are not counted as excluded.
+    pairs with at least this confidence. `min_agreement` keeps only pairs with at least this vote share
+    (`compute_vote_share`) and counts the other pairs separately. `ids` keeps only these pairs, and the other pairs are
+    not counted as excluded.
     """
 
     labels: Collection[int | None] = ()
     decided_by: Collection[str] = ()
     errors: bool | None = None
     min_confidence: float | None = None
+    min_agreement: float = 0.0
     ids: Collection[str] | None = None
 
     def includes(self, annotation: Annotation) -> bool:
@@ -160,12 +164,15 @@ class Export:
             UsageError: there are no pairs to export.
         """
         deciders, number = set[str](), 0
-        for number, (pair, merged) in enumerate(self._iterate_annotated(), start=1):
+        for number, (pair, merged, vote_share) in enumerate(self._iterate_annotated(), start=1):
             deciders.update([merged.decided_by] if merged.decided_by else ())
-            if not self.pair_filter.includes(merged):
+            if vote_share < self.pair_filter.min_agreement:
+                self.left_out["whose rounds disagree"] += 1
+            elif not self.pair_filter.includes(merged):
                 self.left_out["by the filters"] += 1
             elif labelled and merged.label is None:
-                self.left_out["without a label"] += 1
+                no_intent = get_status(merged) == "no_intent"
+                self.left_out["without search intent" if no_intent else "without a label"] += 1
             else:
                 self.tally.add(Observation(merged))
                 results = _build_result_fields(merged)
@@ -177,11 +184,15 @@ class Export:
             steps = f". Steps that decided pairs: {', '.join(sorted(deciders))}" if deciders else ""
             raise UsageError(f"{self.run.path}: nothing to export. Excluded: {format_left_out(self.left_out)}{steps}")
 
-    def _iterate_annotated(self) -> Iterator[tuple[Pair, Annotation]]:
+    def _iterate_annotated(self) -> Iterator[tuple[Pair, Annotation, float]]:
+        """Iterate over the annotated pairs with their merged rounds and their vote shares."""
         ids = self.pair_filter.ids
         if isinstance(self.run, PairsFile):
-            return (pair for pair in self.run.iterate_annotated() if ids is None or pair[0].id in ids)
-        return ((pair, merge_rounds(rounds).annotation) for pair, rounds in iterate_annotated_pairs(self.run, ids=ids))
+            return ((*pair, 1.0) for pair in self.run.iterate_annotated() if ids is None or pair[0].id in ids)
+        return (
+            (pair, merge_rounds(rounds).annotation, compute_vote_share([observation.label for observation in rounds]))
+            for pair, rounds in iterate_annotated_pairs(self.run, ids=ids)
+        )
 
     def _build_pair_fields(self, pair: Pair) -> Row:
         """Return the input fields of a pair. Reserved names of fields in `meta` are prefixed with `input_`."""

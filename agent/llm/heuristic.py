@@ -52,6 +52,10 @@ _NOISE = frozenset(
         up use used using want way what when where which with without you your""",
     )
 )
+# conceptual queries in Table 8 of the CoSQA paper
+_WITHOUT_INTENT = re.compile(
+    r"\b(?:vs|versus|differences?|advantages?|benefits?|drawbacks?|why|what is|what are)\b", re.IGNORECASE
+)
 _PYTHON2 = {"unicode": "str", "basestring": "str", "xrange": "range", "long": "int", "unichr": "chr"}
 _ALIASES = {"np": "numpy", "pd": "pandas", "plt": "matplotlib.pyplot", "dt": "datetime", "tf": "tensorflow"}
 _DISTRIBUTIONS = frozenset({"numpy", "pandas", "scipy", "requests", "yaml", "six", "matplotlib", "networkx"})
@@ -175,6 +179,12 @@ def _judge(variables: Mapping[str, Any]) -> str:
     score, threshold = _measure(variables)
     reason = f"word overlap {score:.2f}; label 1 requires {threshold}"
     return _render_verdict(variables, reason, "label", int(score >= threshold), positive=score >= threshold)
+
+
+def _judge_intent(variables: Mapping[str, Any]) -> str:
+    word = _WITHOUT_INTENT.search(variables["query"])
+    reason = "no word suggests another intent" if word is None else f"the query contains {word[0]!r}"
+    return json.dumps({"reason": f"rule: {reason}", "intent": "yes" if word is None else "no"})
 
 
 def _simulate(variables: Mapping[str, Any]) -> str:
@@ -401,6 +411,7 @@ def _extract_examples(outline: _Outline) -> Iterator[str]:
 
 _RULES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "specify_query": _specify,
+    "judge_intent": _judge_intent,
     "screen": _screen,
     "judge": _judge,
     "arbitrate": _arbitrate,

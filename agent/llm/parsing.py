@@ -90,6 +90,13 @@ class SpecReply(_Reply):
     readings: Annotated[tuple[_ReadingReply, ...], Field(min_length=1, max_length=MAX_READINGS)]
 
 
+class IntentReply(_Reply):
+    """Whether a query searches for code."""
+
+    reason: _Reason = ""
+    intent: Annotated[Literal["yes", "no"], BeforeValidator(_normalise_word)]
+
+
 class ScreenReply(_Reply):
     """The screener's verdict. `reading` is the number of the reading that the code meets."""
 
@@ -173,6 +180,15 @@ def parse_spec(text: str) -> QuerySpec:
     if len({reading.reading.lower() for reading in reply.readings}) < len(reply.readings):
         raise UnreadableReply('"readings": two readings are identical')
     return QuerySpec(readings=tuple(Reading(text=r.reading, requirements=r.requirements) for r in reply.readings))
+
+
+def parse_intent(text: str) -> IntentReply:
+    """Parse whether a query searches for code.
+
+    Raises:
+        UnreadableReply: the answer is missing or ambiguous.
+    """
+    return _validate(IntentReply, find_json_object(text, "intent"))
 
 
 def parse_screen(text: str, readings: int = 0) -> ScreenReply:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from agent.nodes.asking import Arbitrate, ArbitrateByRule, ArbitrateOrAbstain, Judge, Screen, Simulate, SpecifyQuery
+from agent.nodes.asking import (
+    Arbitrate,
+    ArbitrateByRule,
+    ArbitrateOrAbstain,
+    Judge,
+    JudgeIntent,
+    Screen,
+    Simulate,
+    SpecifyQuery,
+)
 from agent.nodes.check_flakiness import CheckFlakiness
 from agent.nodes.check_validity import CheckValidity
 from agent.nodes.execute import Execute
@@ -15,6 +24,7 @@ BUILT_IN: dict[str, Node] = {
     node.name: node
     for node in (
         SpecifyQuery(),
+        JudgeIntent(),
         Screen(),
         GenerateTest(),
         GenerateBlind(),

@@ -15,7 +15,18 @@ from agent.languages.canonical import canonicalise
 from agent.llm import parsing
 from agent.llm.parsing import OpenLabelReply
 from agent.state import Node, Role, State, Step, Tools
-from agent.types import CaseOutcome, CaseResult, Cause, QuerySpec, Reading, Simulated, Status, TestReport, Verdict
+from agent.types import (
+    INTENT_JUDGE,
+    CaseOutcome,
+    CaseResult,
+    Cause,
+    QuerySpec,
+    Reading,
+    Simulated,
+    Status,
+    TestReport,
+    Verdict,
+)
 from agent.wording import plural
 
 _CASE = CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message="assert 1 == 2", cause=Cause.SNIPPET)
@@ -97,6 +108,7 @@ def collect_execution_variables(state: State) -> dict[str, Any]:
 
 _LABEL = frozenset({"label", "decided_by", "reason"})
 SPECIFY = Role("specify_query", QUERY, parsing.SpecReply)
+INTENT = Role(INTENT_JUDGE, QUERY, parsing.IntentReply)
 SCREEN = Role("screen", PAIR, parsing.ScreenReply)
 JUDGE = Role("judge", PAIR, parsing.LabelReply)
 SIMULATE = Role("simulate", {**PAIR, "program": "assert 1 == 2"}, parsing.SimulationReply)
@@ -119,6 +131,27 @@ class SpecifyQuery(Node):
         """Return the readings."""
         spec = await tools.asker.ask(SPECIFY, collect_query_variables(state, tools), parsing.parse_spec, shared=True)
         return Step("specified", {"spec": spec})
+
+
+class JudgeIntent(Node):
+    """Ask whether the query searches for code, before anyone looks at a snippet (CoSQA paper, section 3.2).
+
+    Pairs whose query has no search intent end without a label. As in `SpecifyQuery`, the prompt contains nothing from a
+    snippet, so one call per round serves all snippets paired with a query.
+    """
+
+    name = INTENT_JUDGE
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"intent": frozenset(), "no_intent": _LABEL}
+    bypass = "intent"
+    roles = (INTENT,)
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return whether the query has search intent. The reason is kept if it has none."""
+        variables = collect_query_variables(state, tools)
+        reply = await tools.asker.ask(INTENT, variables, parsing.parse_intent, shared=True)
+        if reply.intent == "yes":
+            return Step("intent", {})
+        return Step("no_intent", {"label": None, "decided_by": self.name, "reason": reply.reason})
 
 
 class Screen(Node):

@@ -128,6 +128,7 @@ class AnnotatorJudgements:
     relevant: int = 0
     irrelevant: int = 0
     undecided: int = 0
+    no_intent: int = 0
     errors: int = 0
 
 
@@ -153,6 +154,7 @@ def read_annotator_judgements(folder: RetrievalFolder) -> AnnotatorJudgements:
         relevant=outcomes["1"],
         irrelevant=outcomes["0"],
         undecided=outcomes["undecided"],
+        no_intent=outcomes["no_intent"],
         errors=outcomes["error"],
     )
 
@@ -234,5 +236,5 @@ def read_labels(folder: RetrievalFolder, judge: LabelSource = "labels", progress
     if missing:
         cause = f"not judged: {missing:,} of {plural(pool_size, 'pair')} in the pool"
         remedy = f"Resume judging with: agent retrieval judge {folder.path}"
-        notes = (*notes, f"{cause} (pending, undecided or failed). {remedy}")
+        notes = (*notes, f"{cause} (pending, undecided, failed or without search intent). {remedy}")
     return Labels(judge, grades, queries, notes, missing)

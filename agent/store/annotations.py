@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, groupby, takewhile
 from operator import itemgetter
@@ -18,17 +19,23 @@ from agent.datasets.encoding import dumps
 from agent.datasets.sources import open_regular
 from agent.scratch import Scratch, as_key, from_key
 from agent.store.files import append_line, decode_record, number_lines, open_run_file, reading, replacing, writing
-from agent.types import Annotation, Frozen, Round, Share, majority
+from agent.types import INTENT_JUDGE, Annotation, Frozen, Round, Share, majority
 
 Label = Literal[0, 1] | None
-LabelStatus = Literal["1", "0", "undecided", "error"]
+LabelStatus = Literal["1", "0", "undecided", "no_intent", "error"]
+_LABELS: Mapping[LabelStatus, Literal[0, 1]] = {"1": 1, "0": 0}
 
 
-def get_status(label: int | None, *, failed: bool) -> LabelStatus:
-    """Return the status of a round or a pair: the label, `undecided` or `error`."""
-    if failed:
+def get_status(annotation: Annotation | RoundLabel) -> LabelStatus:
+    """Return the status of an annotation: the label, `undecided`, `no_intent` or `error`.
+
+    `no_intent` means that the query does not search for code, so the pair has no label (CoSQA paper, section 3.2).
+    """
+    if annotation.error is not None:
         return "error"
-    return "undecided" if label is None else "1" if label else "0"
+    if annotation.label is not None:
+        return "1" if annotation.label else "0"
+    return "no_intent" if annotation.decided_by == INTENT_JUDGE else "undecided"
 
 
 def find_majority_round(rounds: Sequence[LabelStatus]) -> int | None:
@@ -40,7 +47,13 @@ def find_majority_round(rounds: Sequence[LabelStatus]) -> int | None:
     return None if winner is None else rounds.index(winner)
 
 
-def measure_agreement(outcomes: Sequence[Label]) -> float | None:
+def compute_vote_share(rounds: Sequence[LabelStatus]) -> float:
+    """Return the share of a pair's rounds that have the most frequent status. Failed rounds count as dissenting."""
+    counts = Counter(status for status in rounds if status != "error")
+    return max(counts.values(), default=0) / len(rounds)
+
+
+def measure_agreement(outcomes: Sequence[Label | LabelStatus]) -> float | None:
     """Compare every two rounds of a pair, and return the share of these comparisons in which the rounds agree.
 
     The result is None if there are fewer than two rounds. Two undecided rounds agree. An undecided round and a labelled
@@ -57,7 +70,8 @@ class PairLabel:
     `votes` are the labels of the rounds, in order. An undecided or failed round has a null vote. `errors` counts failed
     rounds. `agreement` ignores failed rounds. `confidence` is the mean over the rounds that report a confidence. A
     round with the other label contributes one minus its confidence. `confidence` is None if the pair has no label or
-    no round reports a confidence.
+    no round reports a confidence. `status` is the majority status: `undecided` if there is a tie, and `error` only if
+    every round failed.
     """
 
     id: str
@@ -66,11 +80,7 @@ class PairLabel:
     agreement: float | None
     confidence: float | None
     errors: int
-
-    @property
-    def status(self) -> LabelStatus:
-        """The status of the pair. It is `error` only if every round failed."""
-        return get_status(self.label, failed=self.errors == len(self.votes))
+    status: LabelStatus
 
 
 class RoundLabel(Frozen):
@@ -81,6 +91,7 @@ class RoundLabel(Frozen):
     id: str
     round: Round
     label: Label
+    decided_by: str | None = None
     confidence: Share | None = None
     error: dict[str, Any] | None
 
@@ -88,19 +99,25 @@ class RoundLabel(Frozen):
 class Vote(NamedTuple):
     """The result of one round for a pair."""
 
-    label: Label
-    confidence: float | None
-    failed: bool
+    status: LabelStatus
+    confidence: float | None = None
 
     @classmethod
     def of(cls, annotation: Annotation | RoundLabel) -> Vote:
         """Build a vote from an annotation."""
-        return cls(annotation.label, annotation.confidence, annotation.error is not None)
+        return cls(get_status(annotation), annotation.confidence)
+
+    @property
+    def label(self) -> Label:
+        """The label, or None if the round is undecided, failed or found no search intent."""
+        return _LABELS.get(self.status)
 
 
 def combine_votes(identifier: str, votes: Sequence[Vote]) -> PairLabel:
     """Return a pair's majority label. `votes` must be in the order of the rounds."""
-    label = majority(vote.label for vote in votes if not vote.failed)
+    index = find_majority_round([vote.status for vote in votes])
+    status: LabelStatus = "undecided" if index is None else votes[index].status
+    label = _LABELS.get(status)
     confidences = [
         vote.confidence if vote.label == label else 1 - vote.confidence
         for vote in votes
@@ -110,10 +127,11 @@ def combine_votes(identifier: str, votes: Sequence[Vote]) -> PairLabel:
         id=identifier,
         label=label,
         votes=tuple(vote.label for vote in votes),
-        agreement=measure_agreement([vote.label for vote in votes if not vote.failed]),
+        agreement=measure_agreement([vote.status for vote in votes if vote.status != "error"]),
         # `mean` is exact. With a rounding error, the mean of equal confidences could fall into a lower bin.
         confidence=mean(confidences) if confidences and label is not None else None,
-        errors=sum(vote.failed for vote in votes),
+        errors=sum(vote.status == "error" for vote in votes),
+        status=status,
     )
 
 
@@ -139,8 +157,8 @@ _CLOSED = -1
 REMEDY = "Delete that line to have its pair annotated again."
 _TABLES = """
 CREATE TABLE lines (
-    line INTEGER PRIMARY KEY, position INTEGER, size INTEGER, id BLOB, round INTEGER, label INTEGER, confidence REAL,
-    failed INTEGER, UNIQUE (id, round)
+    line INTEGER PRIMARY KEY, position INTEGER, size INTEGER, id BLOB, round INTEGER, status TEXT, confidence REAL,
+    UNIQUE (id, round)
 )
 """
 
@@ -172,8 +190,8 @@ class AnnotationIndex:
 
     def is_finished(self, key: Key, *, retry_errors: bool = False) -> bool:
         """Whether a pair is annotated in a round. With `retry_errors`, annotations with an error are ignored."""
-        rows = self._scratch.execute("SELECT failed FROM lines WHERE id = ? AND round = ?", _encode_key(key))
-        return bool(rows) and not (retry_errors and rows[0][0])
+        rows = self._scratch.execute("SELECT status FROM lines WHERE id = ? AND round = ?", _encode_key(key))
+        return bool(rows) and not (retry_errors and rows[0][0] == "error")
 
     @property
     def superseded_lines(self) -> int:
@@ -195,7 +213,7 @@ class AnnotationIndex:
 
         With `failed`, include only annotations with an error.
         """
-        condition = "WHERE failed" if failed else ""
+        condition = "WHERE status = 'error'" if failed else ""
         for key, number in self._scratch.iterate(f"SELECT id, round FROM lines {condition} ORDER BY id, round"):
             yield from_key(key), number
 
@@ -228,13 +246,13 @@ class AnnotationIndex:
 
     def iterate_labels(self) -> Iterator[PairLabel]:
         """Iterate over the majority labels of all pairs, sorted by id."""
-        rows = self._scratch.iterate("SELECT id, label, confidence, failed FROM lines ORDER BY id, round")
+        rows = self._scratch.iterate("SELECT id, status, confidence FROM lines ORDER BY id, round")
         for key, pair_rows in groupby(rows, key=itemgetter(0)):
             yield combine_votes(from_key(key), [Vote(*vote) for _, *vote in pair_rows])
 
     def get_label(self, pair_id: str) -> PairLabel | None:
         """Return a pair's majority label, or None if the pair has no annotation."""
-        query = "SELECT label, confidence, failed FROM lines WHERE id = ? ORDER BY round"
+        query = "SELECT status, confidence FROM lines WHERE id = ? ORDER BY round"
         votes = [Vote(*row) for row in self._scratch.execute(query, (as_key(pair_id),))]
         return combine_votes(pair_id, votes) if votes else None
 
@@ -250,9 +268,7 @@ class AnnotationIndex:
                 yield decode_record(line, RoundLabel, location, expected=_EXPECTED, remedy=REMEDY), len(line)
 
     def _insert(self, lines: Iterable[tuple[Annotation | RoundLabel, int]]) -> None:
-        self._scratch.execute_many(
-            "INSERT OR REPLACE INTO lines VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._build_rows(lines)
-        )
+        self._scratch.execute_many("INSERT OR REPLACE INTO lines VALUES (?, ?, ?, ?, ?, ?, ?)", self._build_rows(lines))
 
     def _build_rows(self, lines: Iterable[tuple[Annotation | RoundLabel, int]]) -> Iterator[tuple[Any, ...]]:
         for annotation, size in lines:

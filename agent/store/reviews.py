@@ -328,9 +328,8 @@ def compute_stratum_keys(annotations: Iterable[Annotation], by: Sequence[str]) -
     """
     rounds: dict[str, dict[int, tuple[LabelStatus, tuple[Value, ...]]]] = {}
     for annotation in annotations:
-        status = get_status(annotation.label, failed=annotation.error is not None)
         key = tuple(FIELDS[name](annotation) for name in by)
-        rounds.setdefault(annotation.id, {})[annotation.round] = status, key
+        rounds.setdefault(annotation.id, {})[annotation.round] = get_status(annotation), key
     return {pair_id: _combine_keys(pair_rounds, by) for pair_id, pair_rounds in rounds.items()}
 
 

@@ -13,7 +13,10 @@ from agent.views.figures import format_share
 from agent.wording import plural
 
 _MAX_MATCHES, _MAX_NAMES = 20, 10
-_STATUSES = {"1": "label 1", "0": "label 0", "undecided": "undecided", "error": "failed", "none": "no label"}
+_STATUSES = {
+    "1": "label 1", "0": "label 0", "undecided": "undecided", "no_intent": "no search intent", "error": "failed",
+    "none": "no label",
+}  # fmt: skip
 
 
 def build_dataset_figures(dataset: Description) -> list[Figure]:

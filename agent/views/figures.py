@@ -16,7 +16,9 @@ from agent.views.charts import Figure, Filter, Segment, build_figure, build_tabl
 from agent.views.marks import UNIVERSAL_MOCK, format_mark
 from agent.wording import plural
 
-LABELS: Mapping[str, str] = {"1": "good", "0": "bad", "undecided": "muted", "error": "error"}
+LABELS: Mapping[str, str] = {
+    "1": "good", "0": "bad", "undecided": "muted", "no_intent": "accent-2", "error": "error",
+}  # fmt: skip
 _OUTCOMES = {
     "passed": "good", PROVES_NOTHING: "accent", "failed": "bad", "error": "warn", "timeout": "accent-2",
     "not_run": "muted",
@@ -167,7 +169,14 @@ class RunFigures:
         label_scope, usage_scope = (" by majority", ", all rounds") if len(work.rounds) > 1 else ("", "")
         cards = [
             (name, f"{labels[label]:,}", format_share(labels[label], labels.total()) + label_scope)
-            for name, label in (("match", "1"), ("no match", "0"), ("undecided", "undecided"), ("errors", "error"))
+            for name, label in (
+                ("match", "1"),
+                ("no match", "0"),
+                ("undecided", "undecided"),
+                ("no search intent", "no_intent"),
+                ("errors", "error"),
+            )
+            if labels[label] or label != "no_intent"
         ]
         if work.programs:
             cards.append((

@@ -230,9 +230,7 @@ class ReviewSession:
             "id": entry.id,
             "why": entry.why,
             "ended": combine_votes(entry.id, [Vote.of(annotation) for annotation in annotations.values()]).status,
-            "rounds": [
-                get_status(annotation.label, failed=annotation.error is not None) for annotation in annotations.values()
-            ],
+            "rounds": [get_status(annotation) for annotation in annotations.values()],
             "round": entry.round,
             "others": [
                 _review_as_json(review)

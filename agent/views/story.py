@@ -110,7 +110,7 @@ def iterate_result_steps(annotation: Annotation, history: History | None) -> Ite
     by = f", decided by {annotation.decided_by}" if annotation.decided_by else ""
     yield StoryStep(
         "label",
-        f"{describe_status(get_status(annotation.label, failed=False))}{by}",
+        f"{describe_status(get_status(annotation))}{by}",
         (Part(annotation.reason),),
         _collect_grounds(annotation),
     )
@@ -118,7 +118,7 @@ def iterate_result_steps(annotation: Annotation, history: History | None) -> Ite
 
 def describe_status(status: LabelStatus) -> str:
     """Describe the status of a pair, as in `label 1` or `no label`."""
-    return "no label" if status == "error" else f"label {status}"
+    return "no label" if status in ("error", "no_intent") else f"label {status}"
 
 
 def as_json(steps: Iterable[StoryStep], shared: Callable[[str], int | None] | None = None) -> list[dict[str, Any]]:

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigError, GraphError
-from agent.evaluation.ablation import choose_reference, choose_variants, make_folder_name
+from agent.evaluation.ablation import choose_criterion, choose_reference, choose_variants, make_folder_name
 from agent.graph import list_variants
 
 PAPER = ["single_llm", "ps_fa", "ps_tpg_fa", "ps_tpg_sim_fa", "ps_tpg_te_fa", "full"]
 JUDGE = "start: judge\nnodes:\n  judge: {decided: end}\n"
 
 
-def test_all_variants_are_compared_by_default_paper_variants_first() -> None:
+def test_all_variants_with_the_exact_criterion_are_compared_by_default_paper_variants_first() -> None:
     names = [variant.name for variant in choose_variants()]
-    assert sorted(names) == list_variants()
+    assert {*list_variants()} - {*names} == {"cosqa"}
     assert names[: len(PAPER)] == PAPER
 
 
@@ -48,6 +48,13 @@ def test_a_file_name_may_contain_without(tmp_path: Path) -> None:
 def test_invalid_variants_are_rejected(names: list[str], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         choose_variants(names)
+
+
+def test_variants_with_different_criteria_are_compared_only_by_a_named_criterion() -> None:
+    chosen = choose_variants(["full", "cosqa"])
+    with pytest.raises(ConfigError, match="--criterion"):
+        choose_criterion(chosen, None)
+    assert choose_criterion(chosen, "half") == choose_criterion(chosen[1:], None) == "half"
 
 
 def test_the_reference_is_full_unless_another_is_named() -> None:

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import krippendorff
+import numpy as np
 import pytest
 
 from agent.errors import UsageError
@@ -48,6 +50,31 @@ def test_runs_rounds_reviewers_and_files_are_scored_and_compared(tmp_path: Path)
         ("rounds of run", ("run round 0", "run round 1", "run round 2")),
         ("reviewers of run", ("ann", "bob")),
     ]
+
+
+def test_alpha_between_rounds_is_reported_before_and_after_pairs_are_removed(tmp_path: Path) -> None:
+    votes = ["1111", "0000", "1110", "1100", "0001", "0111", "1011", "nnn1", "en11"]
+    labels = {"1": 1, "0": 0}
+    rounds = [
+        make_error(f"p{n}", round=round)
+        if vote == "e"
+        else annotate(f"p{n}", labels.get(vote), round=round, decided_by="judge" if vote in labels else "judge_intent")
+        for n, pair_votes in enumerate(votes)
+        for round, vote in enumerate(pair_votes)
+    ]
+    report = build_report([write_run(tmp_path / "run", rounds)], None, min_agreement=0.75, settings=FAST)
+    kept = [pair_votes for pair_votes in votes if max(map(pair_votes.count, "10n")) >= 3]
+    assert (len(kept), report.runs[0].no_intent) == (7, 1)
+    for panel, expected in zip(report.agreement, (votes, kept), strict=True):
+        data = [[labels.get(vote, np.nan) for vote in pair_votes] for pair_votes in expected]
+        alpha = krippendorff.alpha(reliability_data=np.array(data).T, level_of_measurement="nominal")
+        assert (panel.alpha, panel.pairs) == (pytest.approx(alpha), len(expected))
+
+
+def test_one_round_has_no_agreement_to_require(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [annotate("a", 1)])
+    with pytest.raises(UsageError, match="--rounds"):
+        build_report([run], write_gold(tmp_path, {"a": 1}), min_agreement=1, settings=FAST)
 
 
 def test_without_gold_labels_only_agreement_is_reported(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from agent.store.annotations import (
     PairLabel,
     Vote,
     combine_votes,
+    compute_vote_share,
     find_majority_round,
     measure_agreement,
 )
@@ -40,7 +41,7 @@ def combine(*rounds: Vote) -> PairLabel:
 
 
 def test_the_agreement_of_a_run_is_the_mean_over_pairs_and_ignores_errors() -> None:
-    one, zero, failed = Vote(1, None, False), Vote(0, None, False), Vote(None, None, True)
+    one, zero, failed = Vote("1"), Vote("0"), Vote("error")
     rounds = [(one, one), (one, zero), (one, failed), (failed, failed)]
     labels = [combine(*votes) for votes in rounds]
     assert [label.agreement for label in labels] == [1.0, 0.0, None, None]
@@ -52,7 +53,7 @@ def test_the_agreement_of_a_run_is_the_mean_over_pairs_and_ignores_errors() -> N
 
 
 def test_an_undecided_round_votes_and_a_failed_round_does_not() -> None:
-    one, undecided, failed = Vote(1, None, False), Vote(None, None, False), Vote(None, None, True)
+    one, undecided, failed = Vote("1"), Vote("undecided"), Vote("error")
     assert combine(one, undecided, undecided).label is None
     assert combine(one, undecided).label is None
     assert combine(one, one, undecided).label == 1
@@ -60,12 +61,24 @@ def test_an_undecided_round_votes_and_a_failed_round_does_not() -> None:
 
 
 def test_confidence_is_the_mean_over_rounds_with_the_complement_for_the_other_label() -> None:
-    rounds = [Vote(1, 0.9, False), Vote(1, 0.8, False), Vote(0, 0.7, False)]
+    rounds = [Vote("1", 0.9), Vote("1", 0.8), Vote("0", 0.7)]
     assert combine(*rounds).confidence == pytest.approx(fmean([0.9, 0.8, 0.3]))
-    assert combine(Vote(1, 0.9, False), Vote(0, 0.9, False)).confidence is None
-    assert combine(Vote(1, None, False)).confidence is None
+    assert combine(Vote("1", 0.9), Vote("0", 0.9)).confidence is None
+    assert combine(Vote("1")).confidence is None
     for confidence in (0.1, 0.3, 0.6, 0.7, 0.8, 0.9):  # without rounding errors
-        assert combine(*[Vote(1, confidence, False)] * 3).confidence == confidence
+        assert combine(*[Vote("1", confidence)] * 3).confidence == confidence
+
+
+@pytest.mark.parametrize(("rounds", "status", "share"), [
+    (["no_intent", "no_intent", "1"], "no_intent", 2 / 3), (["no_intent", "1", "0"], "undecided", 1 / 3),
+    (["no_intent", "undecided"], "undecided", 1 / 2), (["no_intent", "error", "error"], "no_intent", 1 / 3),
+    (["1", "1", "error"], "1", 2 / 3), (["1", "0"], "undecided", 1 / 2), (["error"], "error", 0), (["0"], "0", 1),
+])  # fmt: skip
+def test_the_vote_share_counts_the_rounds_with_the_majority_status(
+    rounds: list[LabelStatus], status: LabelStatus, share: float
+) -> None:
+    assert combine(*map(Vote, rounds)).status == status
+    assert compute_vote_share(rounds) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(("rounds", "index"), [
@@ -87,9 +100,17 @@ def test_a_closed_run_has_one_label_per_pair_in_input_order(tmp_path: Path) -> N
             folder.commit(make_annotation(pair_id, label=label, round=number), make_evidence(pair_id))
         folder.commit(make_error("1"), make_evidence("1"))
     assert read_labels(tmp_path / "run") == [
-        {"id": "0", "label": 1, "votes": [1, 1, 0], "agreement": 1 / 3, "confidence": None, "errors": 0},
-        {"id": "1", "label": None, "votes": [None], "agreement": None, "confidence": None, "errors": 1},
-        {"id": "2", "label": 0, "votes": [0], "agreement": None, "confidence": None, "errors": 0},
+        {"id": "0", "label": 1, "votes": [1, 1, 0], "agreement": 1 / 3, "confidence": None, "errors": 0, "status": "1"},
+        {
+            "id": "1",
+            "label": None,
+            "votes": [None],
+            "agreement": None,
+            "confidence": None,
+            "errors": 1,
+            "status": "error",
+        },
+        {"id": "2", "label": 0, "votes": [0], "agreement": None, "confidence": None, "errors": 0, "status": "0"},
     ]
 
 
