@@ -93,7 +93,7 @@ def ablate(
         typer.Option(
             metavar="A,B,…",
             help="Variants to compare: names, YAML files or NAME-without-NODE "
-            "[default: all variants that `agent graph` lists].",
+            "[default: all variants that `agent graph` lists, except `cosqa`].",
         ),
     ] = None,
     against: Annotated[

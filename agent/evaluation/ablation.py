@@ -35,9 +35,8 @@ def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
     """Load variants by name, in the given order.
 
     If there are no names, load all built-in variants with the criterion `exact`, starting with the variants from the
-    CoSQA+ paper. A name is the
-    name of a built-in variant, the path of a YAML file, or `VARIANT-without-NODE`. The `-without-NODE` part can be
-    repeated.
+    CoSQA+ paper. A name is the name of a built-in variant, the path of a YAML file, or `VARIANT-without-NODE`. The
+    `-without-NODE` part can be repeated.
 
     Raises:
         ConfigError: a name is unknown, empty, reserved for an output file, or used twice.

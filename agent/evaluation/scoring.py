@@ -102,7 +102,7 @@ def _read_rounds(
             continue
         for observation in observations:
             rounds[observation.annotation.round][pair.id] = observation.annotation.label
-        vote_shares[pair.id] = compute_vote_share([observation.label for observation in observations])
+        vote_shares[pair.id] = compute_vote_share([observation.label for observation in observations], len(numbers))
         merged = merge_rounds(observations)
         tally.add(merged)
         labels[pair.id], queries[pair.id] = merged.annotation.label, pair.query

@@ -189,8 +189,9 @@ class Export:
         ids = self.pair_filter.ids
         if isinstance(self.run, PairsFile):
             return ((*pair, 1.0) for pair in self.run.iterate_annotated() if ids is None or pair[0].id in ids)
+        expected = self.run.index.round_count
         return (
-            (pair, merge_rounds(rounds).annotation, compute_vote_share([observation.label for observation in rounds]))
+            (pair, merge_rounds(rounds).annotation, compute_vote_share([seen.label for seen in rounds], expected))
             for pair, rounds in iterate_annotated_pairs(self.run, ids=ids)
         )
 

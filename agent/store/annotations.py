@@ -47,10 +47,13 @@ def find_majority_round(rounds: Sequence[LabelStatus]) -> int | None:
     return None if winner is None else rounds.index(winner)
 
 
-def compute_vote_share(rounds: Sequence[LabelStatus]) -> float:
-    """Return the share of a pair's rounds that have the most frequent status. Failed rounds count as dissenting."""
+def compute_vote_share(rounds: Sequence[LabelStatus], expected: int) -> float:
+    """Return the share of a pair's rounds that have the most frequent status.
+
+    `expected` is the number of rounds in the run. Failed and missing rounds agree with no other round.
+    """
     counts = Counter(status for status in rounds if status != "error")
-    return max(counts.values(), default=0) / len(rounds)
+    return max(counts.values(), default=0) / expected
 
 
 def measure_agreement(outcomes: Sequence[Label | LabelStatus]) -> float | None:

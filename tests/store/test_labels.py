@@ -78,7 +78,8 @@ def test_the_vote_share_counts_the_rounds_with_the_majority_status(
     rounds: list[LabelStatus], status: LabelStatus, share: float
 ) -> None:
     assert combine(*map(Vote, rounds)).status == status
-    assert compute_vote_share(rounds) == pytest.approx(share)
+    assert compute_vote_share(rounds, len(rounds)) == pytest.approx(share)
+    assert compute_vote_share(rounds, 4) == pytest.approx(share * len(rounds) / 4)
 
 
 @pytest.mark.parametrize(("rounds", "index"), [

@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 import pytest
 
-from agent.config import PipelineConfig
 from agent.errors import RunFolderError, UsageError
+from agent.graph import Variant
 from agent.store import files, load_run
 from agent.store.evidence import EvidenceStore
 from agent.store.reviews import ReviewLog, read_reviews
@@ -150,7 +150,7 @@ def test_a_review_records_its_queue_or_sample(run: Path, sample: str | None, sou
 
 
 def test_every_criterion_has_guidelines() -> None:
-    criteria = get_args(PipelineConfig.model_fields["criterion"].annotation)
+    criteria = get_args(Variant.model_fields["criterion"].annotation)
     assert set(criteria) == set(GUIDELINES)
     for criterion in criteria:
         assert get_guidelines({"identity": {"pipeline": {"criterion": criterion}}}) is GUIDELINES[criterion]
