@@ -199,6 +199,11 @@ def check_variant(variant: Variant, nodes: Mapping[str, Node]) -> None:
         raise GraphError(f"variant {variant.name!r} can end without a label")
 
 
+def always_tests(variant: Variant) -> bool:
+    """Return whether every path through a complete variant leads to a test report."""
+    return "report" in _find_available(variant, BUILT_IN)[END]
+
+
 def find_readers(setting: str, variant: Variant | None = None) -> list[str] | None:
     """Return the names of the built-in nodes that read a setting such as `pipeline.votes`.
 

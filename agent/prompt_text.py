@@ -10,7 +10,6 @@ from agent.types import QuerySpec, Simulated, TestReport
 
 LIMITS: Mapping[str, int] = {
     "query": 2_000,
-    "question": 8_000,
     "code": 24_000,
     "context": 8_000,
     "program": 32_000,

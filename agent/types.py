@@ -29,6 +29,9 @@ PROVES_NOTHING = "passed, but proves nothing"
 INTENT_JUDGE = "judge_intent"
 """The node that decides pairs whose query has no search intent (`decided_by`). The label of these pairs is null."""
 
+GENERATED = "generated"
+"""The value of `meta.source` in pairs whose code a model wrote (`agent corpus fill`)."""
+
 # Upper bounds for recorded values. Even the sum of a million such values can be computed and printed.
 MAX_ROUNDS = 10**6
 Round = Annotated[int, Field(ge=0, le=MAX_ROUNDS)]

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from agent.corpus.answers import ANSWER
 from agent.errors import PromptError
 from agent.graph import collect_known_roles
 from agent.languages.python import PythonLanguage
@@ -23,9 +22,9 @@ from agent.prompt_text import make_printable
 from agent.prompts import Prompts, Role
 from agent.types import CaseOutcome, CaseResult, Cause, Message, QuerySpec, Reading, Simulated, Status, TestReport
 
-BY_NAME = {role.name: role for role in (*collect_known_roles(), ANSWER, REASK)}
+BY_NAME = {role.name: role for role in (*collect_known_roles(), REASK)}
 PROMPTS = Prompts(roles=BY_NAME.values())
-ROLES = sorted(BY_NAME.keys() - {"answer", "reask"})
+ROLES = sorted(BY_NAME.keys() - {"reask"})
 SEEING_CODE = [role for role in ROLES if "code" in BY_NAME[role].variables]
 BLOCK = re.compile(r"<(\w+) id=\"(\w+)\">\n(.*?)\n</\1 id=\"\2\">", re.DOTALL)
 
@@ -34,9 +33,9 @@ def make_variables(role: str, query: str = "reverse a list", code: str = "def f(
     """Return values for all variables of a role's template, built from two texts."""
     case = CaseResult(name=query, outcome=CaseOutcome.FAILED, message=code, cause=Cause.SNIPPET)
     values: dict[str, Any] = {
-        "query": query, "question": query, "code": code, "context": code, "program": code, "output": query,
-        "problem": query, "cause": code, "language": "python", "fence": "python", "criterion": "exact",
-        "marker": "# <candidate>", "may_correct": True, "may_abstain": True, "first_line": 3, "last_line": 9,
+        "query": query, "code": code, "context": code, "program": code, "output": query, "problem": query,
+        "cause": code, "language": "python", "fence": "python", "criterion": "exact", "marker": "# <candidate>",
+        "may_correct": True, "may_abstain": True, "first_line": 3, "last_line": 9,
         "reply": "text", "round": 1, "advice": (code, query), "stand_ins": (query,), "installed": (code,),
         "report": TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(case,), message=query),
         "history": ({"command": query, "outcome": "failed", "output": code},),
@@ -161,8 +160,8 @@ def test_prompts_for_snippets_of_one_query_have_the_same_start(role: str) -> Non
 BY_CRITERION = {"specify_query", "screen", "judge", "generate_test", "generate_blind", "arbitrate"}
 """Roles that specify, test or judge requirements."""
 
-WITHOUT_CRITERION = {"scaffold", "repair", "simulate", "judge_intent"}
-"""Roles that only make a program run, predict its outcome, or look for search intent."""
+WITHOUT_CRITERION = {"scaffold", "repair", "simulate", "judge_intent", "write_code"}
+"""Roles that only write code, make a program run, predict its outcome, or look for search intent."""
 
 
 def test_every_role_is_listed_as_dependent_on_the_criterion_or_not() -> None:
@@ -201,6 +200,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "generate_blind": partial(parsing.parse_program, fence="python", readings=READINGS),
     "scaffold": partial(parsing.parse_program, fence="python"),
     "repair": partial(parsing.parse_repair, fence="python"),
+    "write_code": partial(parsing.parse_code, fence="python"),
 }
 
 

@@ -230,7 +230,7 @@ def score(
         list[Path],
         typer.Argument(
             metavar="LABELS",
-            help="Run folders, label files with the fields `id` and `label` (or `votes`), or generated answers.",
+            help="Run folders, or label files from any source, with the fields `id` and `label` (or `votes`).",
         ),
     ],
     gold: Annotated[
@@ -271,7 +271,7 @@ def score(
     """Score labels against gold labels and compute agreement.
 
     Prints confidence intervals. For a run with a reviewed sample, also estimates the accuracy, precision and recall of
-    the whole run. For answers from `agent corpus answer`, prints ROUGE.
+    the whole run.
     """
     from agent.cli.score import run
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from agent.cli.declaring import SettingsCommand, add_options
-from agent.cli.options import AnswerOptions, AsJson, BaseUrl, Formats, TrustRemoteCode
+from agent.cli.options import AsJson, BaseUrl, FillOptions, Formats, RunFolder, TrustRemoteCode
 
 app = typer.Typer(no_args_is_help=True, help="Turn queries and code into candidate pairs for `agent annotate`.")
 
@@ -107,20 +107,6 @@ def stackexchange(
     run(posts, out, languages=languages, site=site, force=force, as_json=as_json)
 
 
-@app.command(cls=SettingsCommand)
-@add_options
-def answer(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of `agent corpus stackexchange`.")],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="File to write, such as answers.jsonl.")],
-    *,
-    options: AnswerOptions,
-) -> None:
-    """Ask a model for answers to questions. Repeat the command to resume after an interruption."""
-    from agent.cli.corpus_answer import run
-
-    run(folder, out, options)
-
-
 @app.command()
 def candidates(
     queries: Annotated[
@@ -175,6 +161,23 @@ def candidates(
     )
     options = EmbedderOptions(embeddings or out.with_name("embeddings"), base_url, trust_remote_code)
     run(queries, codes, searcher, out, rules=rules, options=options, force=force, as_json=as_json)
+
+
+@app.command(cls=SettingsCommand)
+@add_options
+def fill(
+    run_folder: RunFolder,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="File to write, such as filled.jsonl.")],
+    variant: Annotated[str, typer.Option(metavar="NAME|FILE", help="Variant that tests every code.")] = "no_screen",
+    attempts: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of codes for each query.")] = 3,
+    force: Force = False,
+    *,
+    options: FillOptions,
+) -> None:
+    """Ask a model for code for each query of a run that has no match, and keep the code that passes a test."""
+    from agent.cli.corpus_fill import run
+
+    run(run_folder, out, variant, attempts, force=force, options=options)
 
 
 @app.command()

@@ -35,21 +35,12 @@ SANDBOX_FLAGS = {
     "--python": "sandbox.python",
 }
 PACKAGE_FLAGS = {"--requirements": "sandbox.requirements", "--exclude-newer": "sandbox.exclude_newer"}
-CALL_FLAGS = {
+RUN_FLAGS = {
     **MODEL_FLAGS,
     "--attempts": "attempts",
     "--prices": "prices",
     "--prompts": "prompts",
     "--cache": "cache",
-    "--concurrency": "runner.concurrency",
-    "--calls-per-minute": "runner.calls_per_minute",
-    "--tokens-per-minute": "runner.tokens_per_minute",
-    "--budget": "runner.budget_usd",
-    "--max-tokens-total": "runner.max_tokens_total",
-    "--deadline": "runner.deadline",
-}
-RUN_FLAGS = {
-    **CALL_FLAGS,
     **SANDBOX_FLAGS,
     **PACKAGE_FLAGS,
     "--criterion": "pipeline.criterion",
@@ -58,8 +49,14 @@ RUN_FLAGS = {
     "--abstain": "pipeline.abstain",
     "--audit-screen": "pipeline.audit_screen",
     "--rounds": "runner.rounds",
+    "--concurrency": "runner.concurrency",
+    "--calls-per-minute": "runner.calls_per_minute",
+    "--tokens-per-minute": "runner.tokens_per_minute",
     "--engine": "runner.engine",
     "--address": "runner.address",
+    "--budget": "runner.budget_usd",
+    "--max-tokens-total": "runner.max_tokens_total",
+    "--deadline": "runner.deadline",
     "--batch": "runner.batch",
     "--otel/--no-otel": "tracing.otel",
 }
@@ -174,18 +171,6 @@ class ImportOptions(ModelOptions):
 
 
 @dataclass(frozen=True)
-class AnswerOptions(ModelOptions):
-    """Options for `agent corpus answer`."""
-
-    flags: ClassVar[Mapping[str, str]] = {flag: CALL_FLAGS[flag] for flag in CALL_FLAGS if flag != "--reply-format"}
-    language: Annotated[str | None, typer.Option(help="Language of the questions [default: all].")] = None
-    split: Annotated[str, typer.Option(help="Split with the questions.")] = "test"
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Ask only the first N questions.")] = None
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing output file.")] = False
-    as_json: AsJson = False
-
-
-@dataclass(frozen=True)
 class ExecOptions(ConfigOptions):
     """Options for `agent exec`."""
 
@@ -252,6 +237,16 @@ class PoolOptions(AnnotateOptions):
 
 
 @dataclass(frozen=True)
+class FillOptions(PoolOptions):
+    """Options for `agent corpus fill`, which tests each code once and has its own --variant and --attempts."""
+
+    flags: ClassVar[Mapping[str, str]] = {k: v for k, v in RUN_FLAGS.items() if k not in ("--attempts", "--rounds")}
+    limit: Annotated[int | None, typer.Option(min=1, help="Fill only the first N queries without a match.")] = None
+    on_bad_line: Literal["fail", "skip"] = "fail"
+    unsupported: Literal["fail", "judge", "skip"] = "fail"
+
+
+@dataclass(frozen=True)
 class ReplayOptions(ConfigOptions):
     """Options for `agent replay`."""
 
@@ -292,6 +287,7 @@ class ReviewOptions:
             help="Kind of pairs to review instead of a sample, in order to correct labels. Repeatable.",
         ),
     ] = None
+    only: Annotated[Literal["generated"] | None, typer.Option(help="Review only matches with generated code.")] = None
     limit: Annotated[int | None, typer.Option(min=1, help="Review only the first N pairs of the --queue.")] = None
     blind: Annotated[bool, typer.Option(help="Hide the label and the evidence until you commit a review.")] = True
     reviewer: Annotated[

@@ -59,6 +59,7 @@ def run(
         str | None, typer.Option(help="Language of the codes. Required if the benchmark has several languages.")
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split to read from a folder with splits [default: test].")] = None,
+    with_generated: Annotated[bool, typer.Option("--with-generated", help="Use unreviewed generated code.")] = False,
     base_url: BaseUrl = None,
     trust_remote_code: TrustRemoteCode = False,
     pooling: Annotated[
@@ -87,7 +88,8 @@ def run(
     from agent.retrieval.folder import BenchmarkSource
     from agent.retrieval.searchers.recipes import EmbedderOptions
 
-    source = BenchmarkSource(path=str(benchmark), codes=codes or [], language=language, split=split)
+    arguments = {"path": str(benchmark), "codes": codes or [], "language": language, "split": split}
+    source = BenchmarkSource.model_validate({**arguments, "with_generated": with_generated})
     options = EmbedderOptions(
         base_url=base_url,
         trust_remote_code=trust_remote_code,

@@ -54,7 +54,7 @@ def run(
     if len(set(names)) < len(names):
         raise UsageError(f"--searcher: {', '.join(names)}. Pass each searcher only once.")
     with notes.status(f"reading {one_line(str(path))}"):
-        benchmark = open_benchmark(path, source.codes, language=source.language, split=source.split)
+        benchmark = open_benchmark(path, source.codes, **source.model_dump(exclude={"path", "codes"}))
     searchers = [make_searcher(name, replace(options, embeddings=out / EMBEDDINGS)) for name in names]
     check_writable(out, None)
     sizes = f"{plural(len(benchmark.queries), 'query', 'queries')}, {plural(len(benchmark.codes), 'code')}"

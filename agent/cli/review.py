@@ -50,6 +50,10 @@ def run(folder: Path, options: ReviewOptions) -> None:
     fields = None if options.stratify is None else options.stratify.split(",")
     by = None if fields is None else tuple(name for part in fields if (name := part.strip()))
     request, kinds = SampleRequest(size=options.sample, by=by, seed=options.seed), parse_kinds(options.queue or ())
+    if options.only is not None:
+        if kinds:
+            raise UsageError("--only cannot be combined with --queue. Pass one of them.")
+        kinds = (options.only,)
     if kinds and (request != SampleRequest() or options.new_sample):
         raise UsageError(
             "--queue cannot be combined with --sample, --stratify, --seed or --new-sample. Pass --queue to correct "

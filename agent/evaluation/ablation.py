@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from agent.annotator import Annotator
-from agent.config import Config
+from agent.config import Config, RunnerConfig
 from agent.errors import ConfigError
 from agent.events import Event, Note
 from agent.graph import Variant, build, list_variants, load_variant
@@ -162,7 +162,7 @@ class AblationRuns:
         """
         async with AsyncExitStack() as stack:
             cache = stack.enter_context(SqliteReplyCache(self.cache))
-            budget, backend = self._make_budget(), None
+            budget, backend = make_budget([run.folder for run in self.runs], self.models, self.config.runner), None
             async with budget.enforce_deadline():
                 if any(run.executes for run in self.runs):
                     backend = await choose(self.config.sandbox, lambda line: self.on_event(Note(line)))
@@ -187,13 +187,14 @@ class AblationRuns:
                     async for _annotation in annotator.annotate(pairs, limit=limit):
                         pass
 
-    def _make_budget(self) -> Budget:
-        """Return the budget that all variants share, minus what earlier sessions spent."""
-        costs, tokens = list[float | None](), list[int | None]()
-        for run in self.runs:
-            if (run.folder / files.MANIFEST).exists():
-                with load_run(run.folder) as view:
-                    costs.append(view.spent_usd(self.models.price))
-                    tokens.append(view.spent_tokens())
-        spent_tokens = None if None in tokens else sum(filter(None, tokens))
-        return Budget.of(self.config.runner).with_spending(sum_or_none(costs), spent_tokens)
+
+def make_budget(folders: Iterable[Path], models: Models, config: RunnerConfig) -> Budget:
+    """Return the budget that several runs share, minus what earlier sessions spent."""
+    costs, tokens = list[float | None](), list[int | None]()
+    for folder in folders:
+        if (folder / files.MANIFEST).exists():
+            with load_run(folder) as view:
+                costs.append(view.spent_usd(models.price))
+                tokens.append(view.spent_tokens())
+    spent_tokens = None if None in tokens else sum(filter(None, tokens))
+    return Budget.of(config).with_spending(sum_or_none(costs), spent_tokens)

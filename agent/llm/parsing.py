@@ -267,6 +267,15 @@ def parse_program(text: str, fence: str, readings: int = 0) -> ProgramReply:
     return _validate(ProgramReply, {**values, **reading, "template": programs[0].content})
 
 
+def parse_code(text: str, fence: str) -> str:
+    """Parse a reply with one ```{fence} block, or with one block in total. Raises an `UnreadableReply` otherwise."""
+    blocks = find_fenced_blocks(text)
+    blocks = [block for block in blocks if block.language == fence.lower()] or blocks
+    if len(blocks) != 1 or not blocks[0].content.strip(INVISIBLE):
+        raise UnreadableReply(f"the reply must contain exactly one ```{fence} block, with code in it")
+    return f"{blocks[0].content}\n"
+
+
 def parse_commands(text: str) -> tuple[str, ...]:
     """Parse the commands in a reply's shell blocks, one per line, without comments, blank lines or `$ ` prompts.
 

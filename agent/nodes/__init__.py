@@ -11,6 +11,7 @@ from agent.nodes.asking import (
     Screen,
     Simulate,
     SpecifyQuery,
+    WriteCode,
 )
 from agent.nodes.check_flakiness import CheckFlakiness
 from agent.nodes.check_validity import CheckValidity
@@ -39,5 +40,6 @@ BUILT_IN: dict[str, Node] = {
         ArbitrateByRule(),
         Judge(),
         RateConfidence(),
+        WriteCode(),
     )
 }

@@ -154,6 +154,23 @@ class JudgeIntent(Node):
         return Step("no_intent", {"label": None, "decided_by": self.name, "reason": reply.reason})
 
 
+class WriteCode(Node):
+    """Ask for code that answers the query (section 3.4 of the CoSQA+ paper, version 1). The reason is the code.
+
+    The pair contains a rejected code or none. Its context says why the code was rejected.
+    """
+
+    name = "write_code"
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"written": _LABEL}
+    roles = (Role(name, PAIR),)
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the code, without a label."""
+        parse = partial(parsing.parse_code, fence=tools.language.fence)
+        code = await tools.asker.ask(self.roles[0], collect_pair_variables(state, tools), parse)
+        return Step("written", {"label": None, "decided_by": self.name, "reason": code})
+
+
 class Screen(Node):
     """Preliminary Screener (CoSQA+ paper, section IV-C a): ask for a verdict. `unclear` requires a test.
 

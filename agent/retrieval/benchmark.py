@@ -12,6 +12,7 @@ from agent.datasets.formats import expand_patterns
 from agent.errors import UsageError
 from agent.evaluation.tally import iterate_annotated_pairs, merge_rounds
 from agent.store import files
+from agent.store.reviews import read_verdicts
 from agent.store.run_view import load_run
 from agent.types import normalise_language
 from agent.wording import plural
@@ -23,6 +24,7 @@ def open_benchmark(
     *,
     language: str | None = None,
     split: str | None = None,
+    with_generated: bool = False,
 ) -> Benchmark:
     """Open a published benchmark or an annotation run. The format is detected from the content.
 
@@ -33,6 +35,7 @@ def open_benchmark(
             language in the benchmark, or to Python.
         split: split to read from a BEIR folder or a folder of `agent corpus`. Defaults to `test`, or to all files
             if a BEIR folder has no judgements.
+        with_generated: include all generated code. By default, a reviewer must have confirmed it.
 
     Raises:
         UsageError: a required argument is missing, or an argument does not apply to the format.
@@ -41,7 +44,8 @@ def open_benchmark(
         ExtraMissing: the libraries for a file's format are not installed.
     """
     path = Path(path)
-    request = BenchmarkRequest(tuple(expand_patterns(codes)), language and normalise_language(language), split)
+    language = language and normalise_language(language)
+    request = BenchmarkRequest(tuple(expand_patterns(codes)), language, split, with_generated)
     return _read_run(path, request) if (path / files.ANNOTATIONS).is_file() else read_benchmark(path, request)
 
 
@@ -65,7 +69,10 @@ def _read_run(path: Path, request: BenchmarkRequest) -> Benchmark:
     queries, codes = dict[str, str](), dict[str, str]()
     with load_run(path) as view:
         labels = {pair.id: merge_rounds(rounds).annotation.label for pair, rounds in iterate_annotated_pairs(view)}
+        confirmed = {pair for pair, review in read_verdicts(path / files.REVIEWS).items() if review.label == 1}
         for number, pair in enumerate(view.pairs(), start=1):
+            if not builder.includes(pair.meta | ({"reviewed": True} if pair.id in confirmed else {})):
+                continue
             languages[pair.language] = None
             if request.language not in (None, pair.language):
                 continue

@@ -94,6 +94,7 @@ class BenchmarkSource(BaseModel):
     codes: list[str] = []
     language: str | None = None
     split: str | None = None
+    with_generated: bool = Field(default=False, exclude_if=lambda value: not value)
 
 
 class _Manifest(BaseModel):
@@ -169,7 +170,7 @@ class RetrievalFolder:
         """
         source, root = self._manifest.source, self.path.resolve()
         path, *codes = (Path(os.path.normpath(root / relative)) for relative in (source.path, *source.codes))
-        benchmark = open_benchmark(path, codes, language=source.language, split=source.split)
+        benchmark = open_benchmark(path, codes, **source.model_dump(exclude={"path", "codes"}))
         self.check_identity(_build_identity(benchmark, self.identity["code_view"], self.identity["depth"]))
         return benchmark
 

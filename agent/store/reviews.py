@@ -96,6 +96,11 @@ def read_reviews(path: Path, *, blind: bool = False) -> list[Review]:
     return list(last.values())
 
 
+def read_verdicts(path: Path) -> dict[str, Review]:
+    """Return a review of each labelled pair: a review with label 0 if there is one. Raises as `read_reviews` does."""
+    return {review.id: review for label in (1, 0) for review in read_reviews(path) if review.label == label}
+
+
 def iterate_reviews(path: Path) -> Iterator[Review]:
     """Iterate over all reviews, including superseded ones. Ignores a truncated last line.
 

@@ -15,10 +15,10 @@ from agent.store import files
 from agent.store.annotations import Vote, combine_votes
 from agent.store.reviews import Review, ReviewSample, draw_sample, is_stale, lock_reviews, read_sample, write_sample
 from agent.store.run_view import RunView
-from agent.types import Annotation
+from agent.types import GENERATED, Annotation
 from agent.wording import plural
 
-QueueKind = Literal["undecided", "disputed", "low-confidence"]
+QueueKind = Literal["undecided", "disputed", "low-confidence", "generated"]
 KINDS: tuple[QueueKind, ...] = get_args(QueueKind)
 DEFAULT_SIZE, DEFAULT_BY, DEFAULT_SEED = 100, ("decided_by", "label"), 0
 
@@ -65,7 +65,7 @@ def build_queue(
     without a label (undecided, tied over rounds, or failed) and pairs for which the arbiter abstained. The `disputed`
     queue contains pairs whose label contradicts the test outcome, and pairs whose rounds, votes or reviewers disagree.
     Both queues keep the order of `pairs`. The `low-confidence` queue contains all pairs that have a confidence value,
-    lowest first.
+    lowest first. The `generated` queue contains the matches whose code a model wrote.
     """
     review_labels: dict[str, set[int]] = {}
     for review in reviews:
@@ -117,10 +117,16 @@ def _find_low_confidence(rounds: Sequence[Annotation], _review_labels: Set[int])
     return (0, []) if lowest is None else (lowest, [f"confidence {lowest:.2f}"])
 
 
+def _find_generated(rounds: Sequence[Annotation], _review_labels: Set[int]) -> _Doubt:
+    label = combine_votes(rounds[0].id, [Vote.of(annotation) for annotation in rounds]).label
+    return 0, ["the code is generated"] if label == 1 and rounds[0].meta.get("source") == GENERATED else []
+
+
 _FINDERS: Mapping[QueueKind, Callable[[Sequence[Annotation], Set[int]], _Doubt]] = {
     "undecided": _find_undecided,
     "disputed": _find_disputes,
     "low-confidence": _find_low_confidence,
+    "generated": _find_generated,
 }
 
 

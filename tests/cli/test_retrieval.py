@@ -76,6 +76,17 @@ class TestRun:
         assert [row.split()[0] for row in rows] == ["bm25", "bm25-lucene"]
         assert last.endswith("agent retrieval score r")
 
+    def test_generated_code_is_searched_only_on_request_and_in_later_commands(self, agent: Commands) -> None:
+        codes = {"reverse a list": "web", "sort a list": "generated"}
+        agent.write("p.jsonl", [{"query": q, "code": q, "label": 1, "source": s} for q, s in codes.items()])
+        search = ("retrieval", "run", "p.jsonl", "--searcher", "bm25", "--json", "-o")
+        assert agent(*search, "without").json["benchmark"]["codes"] == 1
+        assert agent(*search, "with", "--with-generated").json["benchmark"]["codes"] == 2
+        agent.write("mine.trec", "1 Q0 2 1 2.5 mine\n")  # the second code is generated
+        assert agent("retrieval", "score", "with", "--ranking", "mine=mine.trec").code == DONE
+        assert agent("retrieval", "score", "without", "--ranking", "mine=mine.trec").code == WRONG_USAGE
+        assert agent(*search, "without", "--with-generated").code == WRONG_USAGE
+
     def test_finished_searchers_are_not_run_again(self, ranked: Commands) -> None:
         manifest = (ranked.folder / "r/manifest.json").read_bytes()
         result = ranked("retrieval", "run", *BENCHMARK, *LEXICAL)

@@ -27,6 +27,8 @@ def run(agent: Commands) -> Path:
             "full_plus",
         ),
         (("--limit", "5"), "--queue"),
+        (("--only", "generated", "--queue", "disputed"), "--only"),
+        (("--only", "generated", "--sample", "5"), "--sample"),
         (("--stratify", "lable"), "'lable'"),
         (("--sample", "1"), "2 strata"),
         (("--reviewer", "a\nb"), "--reviewer: "),
@@ -48,6 +50,11 @@ def test_folder_without_run_is_rejected(agent: Commands) -> None:
 def test_empty_queue_exits_with_0(agent: Commands, run: Path) -> None:
     result = agent("review", run, "--queue", "undecided")
     assert (result.code, result.out, str(run) in result.err) == (0, "", True)
+
+
+def test_a_run_without_generated_code_has_nothing_to_review(agent: Commands, run: Path) -> None:
+    result = agent("review", run, "--only", "generated")
+    assert (result.code, result.out, "generated" in result.err) == (0, "", True)
 
 
 @pytest.mark.parametrize("library", ["starlette", "uvicorn"])

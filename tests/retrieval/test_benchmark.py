@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.datasets.benchmark import Benchmark
 from agent.errors import UsageError
 from agent.retrieval.benchmark import open_benchmark
+from agent.store.reviews import Review, ReviewLog
 from agent.types import Pair
 from tests.exports.runs import make_run
 
@@ -61,6 +64,21 @@ def test_a_run_with_several_languages_requires_a_language(tmp_path: Path) -> Non
         open_benchmark(run)
     benchmark = open_benchmark(run, language="SQL")
     assert (benchmark.language, list(benchmark.codes.values())) == ("sql", ["two", "one"])
+
+
+def test_generated_code_in_a_run_requires_a_review_that_confirms_it(tmp_path: Path) -> None:
+    labels: dict[str, list[Any]] = {"real": [], "new": [], "confirmed": [1], "rejected": [0], "disputed": [1, 0]}
+    meta = {name: {"source": "web" if name == "real" else "generated"} for name in labels}
+    run = make_run(tmp_path / "run", [Pair(id=n, query="sort", code=n, meta=meta[n]) for n in labels], {"label": 1})
+    log, now = ReviewLog(run / "reviews.jsonl"), datetime.now(UTC)
+    for name in labels:
+        for i, label in enumerate(labels[name]):
+            log.append(Review(id=name, label=label, reviewer=f"r{i}", at=now, blind=True, source="queue"))
+    benchmark = open_benchmark(run)
+    assert list(benchmark.codes.values()) == ["real", "confirmed"]
+    assert ["3 pairs" in note and "--with-generated" in note for note in benchmark.notes] == [True]
+    everything = open_benchmark(run, with_generated=True)
+    assert (len(everything.codes), everything.notes) == (5, ())
 
 
 def test_everything_that_affects_scores_affects_the_hash(tmp_path: Path) -> None:

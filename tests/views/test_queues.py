@@ -40,6 +40,17 @@ def list_reasons(kind: str, *annotations: Annotation, reviews: tuple[Review, ...
     return {entry.id: tuple(word for why in entry.why for word in KEYWORDS if word in why) for entry in entries}
 
 
+def test_generated_pairs_are_the_matches_whose_code_a_model_wrote() -> None:
+    generated = {"source": "generated"}
+    queue = build_queue(parse_kinds(["generated"]), [
+        [annotation("match", label=1, meta=generated)],
+        [annotation("no match", label=0, meta=generated)],
+        [annotation("from the web", label=1, meta={"source": "web"})],
+        [annotation("by majority", label=label, round=i, meta=generated) for i, label in enumerate((0, 1, 1))],
+    ], ())  # fmt: skip
+    assert [entry.id for entry in queue.entries] == ["match", "by majority"]
+
+
 def test_undecided_pairs_have_no_label_or_an_abstaining_arbiter() -> None:
     error = ErrorInfo(type="ModelError", message="no reply")
     assert list_reasons(

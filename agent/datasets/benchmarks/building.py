@@ -12,6 +12,7 @@ from agent.datasets.benchmark import Benchmark
 from agent.datasets.formats import read_records, strip_suffixes
 from agent.datasets.sources import STDIN, BadLine, display_name
 from agent.errors import InputError
+from agent.types import GENERATED
 from agent.wording import plural
 
 _LABELS = {"yes": 1, "no": 0}
@@ -21,7 +22,7 @@ _MAX_GRADE = 100
 
 @dataclass(frozen=True)
 class BenchmarkRequest:
-    """The user's options: a language, a split, and files that contain codes.
+    """The user's options: a language, a split, files that contain codes, and whether to include generated codes.
 
     If the language or the split is None, the default is used.
     """
@@ -29,6 +30,7 @@ class BenchmarkRequest:
     codes: tuple[Path, ...] = ()
     language: str | None = None
     split: str | None = None
+    with_generated: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,10 +129,18 @@ class BenchmarkBuilder:
     _first: dict[str, str] = field(default_factory=dict)
     _duplicates: dict[str, str] = field(default_factory=dict)
     _conflicts: int = 0
+    _left_out: int = 0
 
     def __post_init__(self) -> None:
         self.name = strip_suffixes(self.path if self.path.name not in ("", "..") else self.path.resolve())
         self.language = self.request.language or "python"
+
+    def includes(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether to include a pair. Generated code must be `reviewed`, unless all of it is requested."""
+        fields = {**meta, **fields} if isinstance(meta := fields.get("meta"), dict) else fields
+        included = self.request.with_generated or str(fields.get("reviewed")).lower() in ("true", "1")
+        self._left_out += (left_out := fields.get("source") == GENERATED and not included)
+        return not left_out
 
     def add_query(self, identifier: str, text: str, row: BenchmarkRow) -> None:
         """Add a query."""
@@ -168,9 +178,13 @@ class BenchmarkBuilder:
         Raises:
             InputError: there are no queries or no codes, or no grades although `may_lack_grades` is false.
         """
+        if self._left_out:
+            pairs = plural(self._left_out, "pair")
+            self.notes.append(f"left out: {pairs} with generated code that no reviewer confirmed (--with-generated)")
         for part, name in ((self.queries, "queries"), (self.codes, "codes"), (self.grades, "grades")):
             if not part and not (name == "grades" and may_lack_grades):
-                raise InputError(f"contains no {name}", path=display_name(self.path))
+                others = " other than those of generated code (see --with-generated)" if self._left_out else ""
+                raise InputError(f"contains no {name}{others}", path=display_name(self.path))
         if not self.grades:
             self.notes.append("contains no judgements. After the search, create them with: agent retrieval judge")
         if self._duplicates:

@@ -89,7 +89,7 @@ def read_split(builder: BenchmarkBuilder) -> None:
     builder.path = paths.pop(split)
     read_labelled(builder)
     for part, path in paths.items():
-        for row in read_rows(path):
+        for row in filter(lambda row: builder.includes(row.fields), read_rows(path)):
             builder.add_code(f"{part}-{row.line}", row.get_text("code"), row)
     builder.name += f"-{split}"
 
@@ -124,6 +124,8 @@ def _read_pairs(
     """
     ids, ungraded = dict[str, str](), 0
     for number, row in enumerate(read_rows(builder.path), start=1):
+        if not builder.includes(row.fields):
+            continue
         text = row.get_text(*query)
         if text not in ids:
             ids[text] = str(number)

@@ -154,3 +154,31 @@ def test_codes_are_rejected_for_a_benchmark_that_includes_them(tmp_path: Path) -
     path = write_json_lines(tmp_path / "conala.jsonl", CONALA)
     with pytest.raises(UsageError, match="--codes"):
         open_benchmark(path, [path])
+
+
+GENERATED = [
+    {"query": "sort", "code": "real", "label": 1, "source": "web"},
+    {"query": "sort", "code": "nested", "label": 1, "meta": {"source": "generated", "reviewed": False}},
+    {"query": "join", "code": "flat", "label": 1, "source": "generated", "reviewed": "False"},
+    {"query": "read", "code": "reviewed", "label": 1, "meta": {"source": "generated", "reviewed": True}},
+    {"query": "read", "code": "exported", "label": 1, "source": "generated", "reviewed": "true"},
+]
+
+
+def test_generated_code_in_a_table_must_be_reviewed_or_requested(tmp_path: Path) -> None:
+    path = write_json_lines(tmp_path / "pairs.jsonl", GENERATED)
+    benchmark = open_benchmark(path)
+    assert list(benchmark.queries.values()) == ["sort", "read"]
+    assert list(benchmark.codes.values()) == ["real", "reviewed", "exported"]
+    assert sum("2 pairs" in note and "--with-generated" in note for note in benchmark.notes) == 1
+    assert len(open_benchmark(path, with_generated=True).codes) == len(GENERATED)
+    with pytest.raises(InputError, match="--with-generated"):
+        open_benchmark(write_json_lines(tmp_path / "only.jsonl", GENERATED[1:3]))
+
+
+def test_generated_code_in_other_parts_of_a_split_is_left_out_too(tmp_path: Path) -> None:
+    (tmp_path / "split.json").write_text("{}")
+    write_json_lines(tmp_path / "test.jsonl", GENERATED[:1])
+    write_json_lines(tmp_path / "train.jsonl", GENERATED[1:])
+    assert list(open_benchmark(tmp_path).codes.values()) == ["real", "reviewed", "exported"]
+    assert len(open_benchmark(tmp_path, with_generated=True).codes) == len(GENERATED)

@@ -1,0 +1,71 @@
+"""Implements `agent corpus fill`, which asks a model for code for the queries of a run without a match."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+
+import typer
+
+from agent.cli import DONE, SOME_ERRORS
+from agent.cli.interrupts import run_interruptible
+from agent.cli.options import FillOptions
+from agent.cli.progress import Display
+from agent.cli.running import check_corpus_output, check_writable, explain_stop
+from agent.cli.settings import ChosenSettings, print_unused_options
+from agent.cli.summary import format_cost
+from agent.cli.text import Console, print_json, print_text
+from agent.corpus.fill import WRITING, fill, find_gaps, write_results
+from agent.corpus.output import open_output
+from agent.errors import RunStopped, UsageError
+from agent.evaluation.ablation import choose_variants, make_budget
+from agent.events import Note
+from agent.graph import always_tests, collect_roles
+from agent.store.run_view import load_run
+from agent.tracing import export_traces
+from agent.wording import plural
+
+
+def run(source: Path, out: Path, variant: str, attempts: int, *, force: bool, options: FillOptions) -> None:
+    """Write the pairs whose code matches, and print a summary. Always raises a `typer.Exit` with an exit code.
+
+    Raises:
+        UsageError: the run, an option or the output is invalid.
+    """
+    notes, folder, (tests,) = Console(stderr=True), out.with_suffix(".runs"), choose_variants([variant])
+    if not always_tests(tests):
+        remedy = "Pass --variant no_screen, or remove the screener, as in full_plus-without-screen."
+        raise UsageError(f"the variant {tests.name} can label a pair without a test. {remedy}")
+    settings = ChosenSettings(notes, options, overrides={"runner.rounds": 1})
+    config, models, runs = settings.config, settings.models(), (folder / "written", folder / "tested")
+    roles = (*collect_roles(WRITING), *collect_roles(tests))
+    writer, *others = (str(models.for_role(role).identity().get("model")) for role in roles)
+    check_corpus_output(out, [source], force=force)
+    check_writable(folder, settings.cache)
+    print_unused_options(notes, options, [WRITING, tests], models)
+    with load_run(source) as view:
+        gaps = find_gaps(view, writer)[: options.limit]
+    shared = {"model": models, "config": config, "prompts": settings.prompts, "cache": settings.cache}
+    shared |= {"budget": make_budget(runs, models, config.runner), "retry_errors": options.retry_errors}
+    try:
+        with Display(notes) as display, export_traces(config.tracing, lambda text: display(Note(text))):
+            run_interruptible(fill(gaps, runs, tests, attempts, on_event=display, **shared))
+    except (KeyboardInterrupt, RunStopped) as error:
+        explain_stop(notes, error, f"Finished work is stored in {folder}.")
+    with open_output(out) as results:
+        write_results(gaps, results)
+    spent, console = make_budget(runs, models, config.runner), Console()
+    failed, errors = results.removed["no match"], results.removed["error"]
+    if options.as_json:
+        counts = {"without_match": len(gaps), "filled": results.kept, "not_filled": failed, "errors": errors}
+        usage = {"tokens": spent.before_tokens, "cost_usd": spent.before_usd}
+        print_json({"out": str(out), **counts, **usage, "model": writer, "independent": writer not in others})
+    else:
+        filled = f"{results.kept:,} of {plural(len(gaps), 'query', 'queries')} without a match filled"
+        failures = f"{failed:,} not filled after {plural(attempts, 'attempt')}, {plural(errors, 'error')}"
+        tokens = "unknown" if spent.before_tokens is None else f"{spent.before_tokens:,}"
+        print_text(console, f"{out}: {filled}, {failures}\ntokens: {tokens}, {format_cost(spent.before_usd)}")
+        if writer in others:
+            print_text(console, f"This is no independent check, because {writer} also tests or judges its own code.")
+        print_text(console, f"Next: agent review {quote(str(runs[1]))} --only generated")
+    raise typer.Exit(SOME_ERRORS if errors else DONE)

@@ -1,0 +1,122 @@
+"""Asks a model for code for the queries of a run without a match, and tests it (CoSQA+ version 1, section 3.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agent.annotator import Annotator
+from agent.corpus.output import CorpusWriter
+from agent.graph import END, Variant
+from agent.languages import built_in_languages
+from agent.nodes.asking import WriteCode
+from agent.prompt_text import describe_report
+from agent.store import files
+from agent.store.reviews import Review, read_verdicts
+from agent.store.run_view import RunView, load_run
+from agent.types import GENERATED, Annotation, Pair
+
+WRITING = Variant(name=WriteCode.name, start=WriteCode.name, nodes={WriteCode.name: {"written": END}})
+
+
+@dataclass
+class Gap:
+    """A query without a match, as a pair without code, and the pair of the last attempt to fill it.
+
+    `reason` says why the code was rejected, and is empty if it was accepted. `error` says why there is no result.
+    """
+
+    query: Pair
+    pair: Pair
+    attempt: int = 0
+    reason: str = "no attempt"
+    error: str = ""
+    result: Annotation = field(init=False)
+    review: Review | None = None
+
+    def start_attempt(self) -> None:
+        """Build the pair for the node `write_code`."""
+        self.attempt, code, context = self.attempt + 1, self.pair.code, self.query.context
+        if code:
+            context = f"Why the earlier code was rejected:\n{self.reason}\n{context or ''}"
+        changes = {"id": f"{self.query.id}/generated-{self.attempt}", "code": code, "context": context}
+        self.pair = self.query.model_copy(update=changes)
+
+
+def find_gaps(run: RunView, model: str) -> list[Gap]:
+    """Return the queries without a pair with label 1. `model` is the name of the model that will write code.
+
+    Skips queries without search intent, queries with pairs that are not annotated yet, and languages that cannot be
+    tested. A query has a context if all of its pairs share it.
+    """
+    statuses = {label.id: label.status for label in run.index.iterate_labels()}
+    queries, others, languages = dict[tuple[str, str], Pair](), set[tuple[str, str]](), built_in_languages()
+    for pair in run.pairs():
+        key = pair.language, pair.query
+        meta = {"query_id": pair.meta.get("query_id", pair.id), "source": GENERATED, "model": model}
+        query = queries.setdefault(key, pair.model_copy(update={"code": "", "meta": meta}))
+        if query.context != pair.context:
+            queries[key] = query.model_copy(update={"context": None})
+        if statuses.get(pair.id) in (None, "1", "no_intent") or pair.language not in languages:
+            others.add(key)
+    return [Gap(query, query) for key, query in queries.items() if key not in others]
+
+
+async def fill(gaps: Sequence[Gap], runs: tuple[Path, Path], variant: Variant, attempts: int, **options: Any) -> None:
+    """Fill gaps. Each attempt extends both runs: one writes code, and one tests it. Finished work is reused.
+
+    Code is accepted if its label is 1, its test passed and no reviewer rejected it. `options` are arguments of
+    `Annotator`, which also documents the errors.
+    """
+    async with AsyncExitStack() as stack:
+        writer, tester = [
+            await stack.enter_async_context(Annotator(variant=chosen, run_dir=run, **options))
+            for chosen, run in zip((WRITING, variant), runs, strict=True)
+        ]
+        for _ in range(attempts):
+            if not (waiting := [gap for gap in gaps if gap.reason and not gap.error]):
+                return
+            for gap in waiting:
+                gap.start_attempt()
+            await _annotate(writer, runs[0], waiting)
+            for gap in (waiting := [gap for gap in waiting if not gap.error]):
+                gap.pair = gap.query.model_copy(update={"id": gap.pair.id, "code": gap.result.reason})
+            await _annotate(tester, runs[1], waiting)
+            verdicts = read_verdicts(runs[1] / files.REVIEWS)
+            for gap in waiting:
+                gap.review = verdicts.get(gap.pair.id)
+                gap.reason = _explain_rejection(gap.result, gap.review)
+
+
+async def _annotate(annotator: Annotator, run: Path, gaps: Sequence[Gap]) -> None:
+    """Annotate the pairs of the gaps. Pairs that are in the run already stay unchanged."""
+    earlier = load_run(run).pairs() if (run / files.MANIFEST).exists() else ()
+    pairs = {pair.id: pair for pair in (*(gap.pair for gap in gaps), *earlier)}
+    results = {result.id: result async for result in annotator.annotate(list(pairs.values()), limit=len(gaps))}
+    for gap in gaps:
+        gap.pair, gap.result, error = pairs[gap.pair.id], results[gap.pair.id], results[gap.pair.id].error
+        gap.error = f"{error.type}: {error.message}" if error else ""
+
+
+def _explain_rejection(result: Annotation, review: Review | None) -> str:
+    """Return why code is rejected, or an empty text if it is accepted."""
+    if review is not None and review.label == 0:
+        return f"A person rejected it. {review.reason}"
+    if (test := result.test) is None or (result.label, test.says) == (1, 1):
+        return "" if test else "It was not tested."
+    return f"The label is {result.label}. {result.reason}\nThe test: {test.outcome}\n{describe_report(test)}"
+
+
+def write_results(gaps: Sequence[Gap], writer: CorpusWriter) -> None:
+    """Write the pairs with accepted code and the evidence of their labels. List the other queries with the reasons."""
+    for gap in gaps:
+        if gap.reason:
+            last = {"code": gap.pair.code, "attempts": gap.attempt, "reason": gap.error or gap.reason}
+            writer.remove("error" if gap.error else "no match", {**gap.query.model_dump(), **last})
+        else:
+            meta = {**gap.pair.meta, "attempt": gap.attempt, "reviewed": gap.review is not None}
+            evidence = gap.result.model_dump(mode="json", include={"label", "reason", "decided_by", "test"})
+            writer.keep({**gap.pair.model_dump(exclude_none=True), "meta": meta, **evidence})
