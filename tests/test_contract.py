@@ -68,6 +68,7 @@ OUTPUTS = (
     "corpus stackexchange corpus/Posts.xml -o answers --languages c",
     "annotate corpus/unmatched.jsonl --model heuristic -o gaps --sandbox bwrap",
     "corpus fill gaps --model heuristic --model write_code=replay:corpus/written.jsonl -o filled.jsonl --sandbox bwrap",
+    "prefer labelled-a.jsonl labelled-b.jsonl --model replay:preferences.jsonl -o preferences",
 )
 """Commands that print JSON, in the order of their dependencies. `review` is missing, as it serves a page."""
 
@@ -169,6 +170,10 @@ def write_inputs(folder: Path) -> None:
         (folder / f"{name}.jsonl").write_text(f"{pair}\n")
     (folder / "gold.jsonl").write_text("".join(f'{{"id": "{name}", "label": 1}}\n' for name in ids))
     (folder / "replies.jsonl").write_text((EXAMPLES / "replies.jsonl").read_text())
+    for name in "ab":
+        (folder / f"labelled-{name}.jsonl").write_text(f'{{"query": "q", "code": "{name}", "label": 1}}\n')
+    replies = [{"pair": f"1{order}", "role": "prefer", "reply": '{"better": "first"}'} for order in ("ab", "ba")]
+    (folder / "preferences.jsonl").write_text("".join(json.dumps(reply) + "\n" for reply in replies))
     (folder / "program.py").write_text("def test_sum():\n    assert 1 + 1 == 2\n")
     (folder / "answers.jsonl").write_text('{"custom_id": "another", "response": {"status_code": 200, "body": {}}}\n')
     shutil.copytree(EXAMPLES / "corpus", folder / "corpus")

@@ -90,8 +90,8 @@ PYTHON = [
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ChatServer]:
-    """A server whose model labels every pair a match and derives embeddings from the lengths of texts."""
-    reply = json.dumps({"reason": "adds", "verdict": "match", "intent": "yes", "label": 1})
+    """A server whose model labels every pair a match, prefers second codes, and embeds the lengths of texts."""
+    reply = json.dumps({"reason": "adds", "verdict": "match", "intent": "yes", "label": 1, "better": "second"})
 
     def respond(request: Request) -> Answer:
         if not request.path.endswith("/embeddings"):
@@ -138,6 +138,9 @@ def fill(folder: Path) -> None:
             {"query": f"count {word}", "code": f"def {word}(x):\n    return x.count({word!r})\n"} for word in words
         ]
         write(folder / f"{name}.jsonl", [{**pair, "label": int(n % 4 > 0)} for n, pair in enumerate(labelled)])
+    for name in ("original", "relabelled"):
+        codes = [{"query": pair["query"], "code": f"{pair['code']}# {name}\n", "label": 1} for pair in pairs]
+        write(folder / f"{name}.jsonl", codes)
     write(folder / "questions.jsonl", [{"question": pair["query"], "answer": pair["code"]} for pair in pairs])
     for name in ("more/a.jsonl", "my-dataset/data/train.jsonl"):
         (folder / name).parent.mkdir(parents=True)
@@ -192,6 +195,7 @@ def run_until_interrupted(command: str, folder: Path) -> None:
         assert serving.stdout is not None
         assert serving.stdout.readline().startswith("http://127.0.0.1:")
         serving.send_signal(signal.SIGINT)
+        serving.stdout.read()
     assert serving.returncode == 0
 
 
@@ -224,7 +228,7 @@ def test_each_command_runs(
             publish(save_roberta(folder / "models" / name), owner)
     if command.startswith("make "):
         assert re.search(rf"^{command.split()[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    elif command.startswith("agent review "):
+    elif command.startswith(("agent review ", "agent prefer ")) and "--model" not in command:
         run_until_interrupted(command, folder)
     else:
         # completion detects the shell that starts the command, which must be the real one

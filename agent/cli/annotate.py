@@ -22,7 +22,7 @@ from agent.cli.settings import ChosenSettings, print_unused_options
 from agent.cli.summary import as_json, as_table
 from agent.cli.text import Console, one_line, print_json, print_text
 from agent.config import Config
-from agent.datasets import Dataset, read_pairs
+from agent.datasets import Dataset, Pairs, read_pairs
 from agent.errors import RunStopped, UsageError
 from agent.evaluation.forecast import RunForecast, forecast_run
 from agent.evaluation.tally import Observation, Tally
@@ -176,7 +176,7 @@ def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
             run_dir=setup.out, retry_errors=options.retry_errors, cache=setup.cache, on_event=display
         )
         try:
-            run_interruptible(_annotate_all(annotator, setup.pairs, options.limit))
+            run_interruptible(annotate_all(annotator, setup.pairs, options.limit))
         except (KeyboardInterrupt, RunStopped) as error:
             stop_error = error
     outcome = RunOutcome(setup, display.seconds(), display.done, stop_error)
@@ -205,7 +205,7 @@ def forecast_pairs(setup: RunSetup, like: Path | None) -> RunForecast | None:
     )
 
 
-async def _annotate_all(annotator: Annotator, pairs: Dataset, limit: int | None) -> None:
+async def annotate_all(annotator: Annotator, pairs: Pairs, limit: int | None = None) -> None:
     async with annotator:
         async for _annotation in annotator.annotate(pairs, limit=limit):
             pass  # nothing to do: the annotator stores each annotation, and the display counts it

@@ -19,6 +19,7 @@ from agent.cli.options import (
     ListOptions,
     ModelOptions,
     PairsFiles,
+    PreferOptions,
     ReplayOptions,
     ReviewOptions,
     RunFolder,
@@ -300,6 +301,24 @@ def review(run_folder: RunFolder, *, options: ReviewOptions) -> None:
     from agent.cli.review import run
 
     run(run_folder, options)
+
+
+@app.command(cls=SettingsCommand)
+@add_options
+def prefer(
+    a: Annotated[Path, typer.Argument(metavar="RUN_A", help="Folder of a run, or a file of pairs with labels.")],
+    b: Annotated[Path, typer.Argument(metavar="RUN_B", help="Folder of another run, or another file.")],
+    *,
+    options: PreferOptions,
+) -> None:
+    """Compare the codes that two datasets, A and B, label as matches of the same queries.
+
+    Shows the codes blind on the review page, or with --model to a model, and prints how often B's code is preferred.
+    To resume, run the same command again.
+    """
+    from agent.cli.prefer import run
+
+    run(a, b, options)
 
 
 @app.command()

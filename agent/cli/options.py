@@ -266,7 +266,34 @@ class ReplayOptions(ConfigOptions):
 
 
 @dataclass(frozen=True)
-class ReviewOptions:
+class PageOptions:
+    """Options for commands that serve the review page."""
+
+    reviewer: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the reviewer [default: your user name].")
+    ] = None
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 selects a free port.")] = 0
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser if a desktop is available.")] = True
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class PreferOptions(PageOptions, ModelOptions, ConfigOptions):
+    """Options for `agent prefer`. Without a model, a person chooses on the review page."""
+
+    flags: ClassVar[Mapping[str, str]] = {
+        flag: name for flag, name in RUN_FLAGS.items() if not name.startswith(("pipeline", "sandbox", "runner.rounds"))
+    }
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for the choices [default: runs/prefer-A-B].")
+    ] = None
+    sample: Annotated[int, typer.Option(min=1, metavar="N", help="Compare the codes of N random queries.")] = 1000
+    seed: Annotated[int, typer.Option(help="Random seed for the queries, the codes and their order.")] = 0
+    retry_errors: Annotated[bool, typer.Option(help="Ask the model again where it gave no usable reply.")] = False
+
+
+@dataclass(frozen=True)
+class ReviewOptions(PageOptions):
     """Options for `agent review`."""
 
     sample: Annotated[
@@ -290,12 +317,6 @@ class ReviewOptions:
     only: Annotated[Literal["generated"] | None, typer.Option(help="Review only matches with generated code.")] = None
     limit: Annotated[int | None, typer.Option(min=1, help="Review only the first N pairs of the --queue.")] = None
     blind: Annotated[bool, typer.Option(help="Hide the label and the evidence until you commit a review.")] = True
-    reviewer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the reviewer [default: your user name].")
-    ] = None
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 selects a free port.")] = 0
-    browser: Annotated[bool, typer.Option(help="Open the page in a browser if a desktop is available.")] = True
-    as_json: AsJson = False
 
 
 @dataclass(frozen=True)

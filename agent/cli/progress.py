@@ -73,6 +73,7 @@ class Display:
 
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._console, self._clock = console, clock
+        self.outcome_names = _OUTCOMES
         self._gauge = Gauge(console, clock)
         self._printed_notes: set[str] = set()
         self._reset(None, 0)
@@ -132,7 +133,7 @@ class Display:
     def _count(self, annotation: Annotation) -> None:
         self.done += 1
         self.spent += annotation.usage
-        self.outcomes[_OUTCOMES[get_status(annotation)]] += 1
+        self.outcomes[self.outcome_names[get_status(annotation)]] += 1
         if annotation.error is not None:
             self._count_error(annotation.id, annotation.error)
         self._update()
@@ -155,7 +156,7 @@ class Display:
         It contains the number of annotations with each outcome, the rate, the cost, the calls in flight with their
         limit, and the reason for waiting.
         """
-        shown = (name for name in _OUTCOMES.values() if self.outcomes[name] or name != "no_intent")
+        shown = (name for name in self.outcome_names.values() if self.outcomes[name] or name != "no_intent")
         counts = " ".join(f"{name}:{self.outcomes[name]}" for name in shown)
         rate = self.done / max(self.seconds(), 1e-9)
         waiting = f" · waiting: {self._waiting}" if self._waiting_until > self._clock() else ""

@@ -11,12 +11,11 @@ import webbrowser
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from agent.cli.interrupts import run_interruptible
-from agent.cli.options import ReviewOptions
+from agent.cli.options import PageOptions, ReviewOptions
 from agent.cli.progress import make_bar
 from agent.cli.text import Console, print_json, print_text
 from agent.errors import ExtraMissing, UsageError
@@ -33,18 +32,20 @@ from agent.views.queues import (
     load_or_draw_sample,
     parse_kinds,
 )
-from agent.views.review_session import ReviewSession, get_guidelines, parse_reviewer_name
+from agent.views.review_session import LabelSession, ReviewSession, get_guidelines, parse_reviewer_name
 from agent.wording import plural
 
-if TYPE_CHECKING:
-    from agent.views.server import Gate
+try:
+    from agent.views.server import Gate, listen, serve
+except ImportError as error:
+    raise ExtraMissing("review", error) from error
 
 
 def run(folder: Path, options: ReviewOptions) -> None:
     """Serve the page until Ctrl-C, then print what was written and how to resume.
 
     Raises:
-        UsageError: the options contradict each other, the folder is not a run, or the `review` extra is not installed.
+        UsageError: the options contradict each other, or the folder is not a run.
         StorageError: reviews cannot be written.
     """
     fields = None if options.stratify is None else options.stratify.split(",")
@@ -61,12 +62,8 @@ def run(folder: Path, options: ReviewOptions) -> None:
         )
     if options.limit is not None and not kinds:
         raise UsageError("--limit applies only to --queue. To set the size of a sample, pass --sample.")
-    try:
-        from agent.views.server import Gate, listen, serve
-    except ImportError as error:
-        raise ExtraMissing("review", error) from error
     console = Console(stderr=True)
-    reviewer = _choose_reviewer(options.reviewer)
+    reviewer = choose_reviewer(options.reviewer)
     with load_run(folder) as view:
         guidelines = get_guidelines(view.manifest)
         log = ReviewLog(folder / files.REVIEWS)
@@ -74,16 +71,29 @@ def run(folder: Path, options: ReviewOptions) -> None:
         if not queue.entries:
             print_text(console, f"Nothing to review in {folder}: {queue.title}.")
             return
-        session = ReviewSession(view, queue, reviewer=reviewer, blind=options.blind, log=log, guidelines=guidelines)
-        listener = listen(options.port)
-        port = listener.getsockname()[1]
-        gate = Gate()
-        with suppress(KeyboardInterrupt):
-            run_interruptible(
-                serve(session, gate, listener, lambda: _announce(folder, options, console, session, queue, gate, port))
-            )
-    reviewer_option = [] if session.reviewer == reviewer else ["--reviewer", session.reviewer]
-    _print_summary(folder, console, log, session, shlex.join(["agent", *sys.argv[1:], *reviewer_option]))
+        session = ReviewSession(
+            view=view, queue=queue, reviewer=reviewer, blind=options.blind, log=log, guidelines=guidelines
+        )
+        serve_page(session, options, console)
+    if session.reviewed_count:
+        command = shlex.join(["agent", "score", str(folder)])
+        print_text(console, f"To compare the run with its reviews, run:\n  {command}")
+
+
+def serve_page(session: LabelSession, options: PageOptions, console: Console) -> None:
+    """Serve the page until Ctrl-C, then print what was written and how to resume."""
+    reviewer, listener, gate = session.reviewer, listen(options.port), Gate()
+    port = listener.getsockname()[1]
+    with suppress(KeyboardInterrupt):
+        run_interruptible(serve(session, gate, listener, lambda: _announce(options, console, session, gate, port)))
+    written = f"{plural(session.log.written, 'review')} written to {session.log.path}"
+    print_text(
+        console,
+        f"\n{written}; {session.reviewed_count:,} of {plural(len(session), 'pair')} reviewed by {session.reviewer}.",
+    )
+    if session.reviewed_count < len(session):
+        reviewer_option = [] if session.reviewer == reviewer else ["--reviewer", session.reviewer]
+        print_text(console, f"To resume, run:\n  {shlex.join(['agent', *sys.argv[1:], *reviewer_option])}")
 
 
 def _load_queue(
@@ -108,7 +118,8 @@ def _load_queue(
     return queue
 
 
-def _choose_reviewer(name: str | None) -> str:
+def choose_reviewer(name: str | None) -> str:
+    """Validate the reviewer's name. The default is the name of the user."""
     if name is None:
         try:
             name = getpass.getuser()
@@ -120,26 +131,24 @@ def _choose_reviewer(name: str | None) -> str:
         raise UsageError(f"--reviewer: {error}") from None
 
 
-def _announce(
-    folder: Path, options: ReviewOptions, console: Console, session: ReviewSession, queue: Queue, gate: Gate, port: int
-) -> None:
+def _announce(options: PageOptions, console: Console, session: LabelSession, gate: Gate, port: int) -> None:
     page = f"http://127.0.0.1:{port}/"
     url = f"{page}?token={gate.token}"
     if options.as_json:
         print_json(
             {
                 "url": url,
-                "run": str(folder),
-                "reviews": str(folder / files.REVIEWS),
-                "queue": queue.title,
+                "run": str(session.log.path.parent),
+                "reviews": str(session.log.path),
+                "queue": session.queue.title,
                 "pairs": len(session),
                 "reviewed": session.reviewed_count,
                 "reviewer": session.reviewer,
-                "blind": options.blind,
+                "blind": session.blind,
             }
         )
         return
-    print_text(console, f"{queue.title}; {session.reviewed_count} reviewed by {session.reviewer}")
+    print_text(console, f"{session.queue.title}; {session.reviewed_count} reviewed by {session.reviewer}")
     typer.echo(url)
     print_text(console, "Press Ctrl-C to stop. The page confirms each review once it is saved.")
     if options.browser and _has_desktop():
@@ -152,16 +161,3 @@ def _has_desktop() -> bool:
     if not sys.stdout.isatty() or "SSH_CONNECTION" in os.environ:
         return False
     return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
-def _print_summary(folder: Path, console: Console, log: ReviewLog, session: ReviewSession, command: str) -> None:
-    written = f"{plural(log.written, 'review')} written to {log.path}"
-    print_text(
-        console,
-        f"\n{written}; {session.reviewed_count:,} of {plural(len(session), 'pair')} reviewed by {session.reviewer}.",
-    )
-    if session.reviewed_count < len(session):
-        print_text(console, f"To resume, run:\n  {command}")
-    if session.reviewed_count:
-        command = shlex.join(["agent", "score", str(folder)])
-        print_text(console, f"To compare the run with its reviews, run:\n  {command}")

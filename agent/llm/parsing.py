@@ -129,6 +129,13 @@ class SimulationReply(_Reply):
     status: Annotated[Literal["passed", "failed", "error"], BeforeValidator(_normalise_word)]
 
 
+class PreferenceReply(_Reply):
+    """Which of two codes is better."""
+
+    reason: _Reason = ""
+    better: Annotated[Literal["first", "second", "tie"], BeforeValidator(_normalise_word)]
+
+
 class ProgramReply(_Reply):
     """A test program with its marker line, its declared stand-ins and the reading of the query that it tests.
 
@@ -238,6 +245,10 @@ def _parse_reading_number(values: Mapping[str, Any], readings: int) -> int | Non
 
 def parse_simulation(text: str) -> SimulationReply:
     return _validate(SimulationReply, find_json_object(text, "status"))
+
+
+def parse_preference(text: str) -> PreferenceReply:
+    return _validate(PreferenceReply, find_json_object(text, "better"))
 
 
 def parse_program(text: str, fence: str, readings: int = 0) -> ProgramReply:

@@ -8,6 +8,7 @@ from agent.nodes.asking import (
     ArbitrateOrAbstain,
     Judge,
     JudgeIntent,
+    Prefer,
     Screen,
     Simulate,
     SpecifyQuery,
@@ -39,6 +40,7 @@ BUILT_IN: dict[str, Node] = {
         ArbitrateOrAbstain(),
         ArbitrateByRule(),
         Judge(),
+        Prefer(),
         RateConfidence(),
         WriteCode(),
     )

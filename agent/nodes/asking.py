@@ -111,6 +111,7 @@ SPECIFY = Role("specify_query", QUERY, parsing.SpecReply)
 INTENT = Role(INTENT_JUDGE, QUERY, parsing.IntentReply)
 SCREEN = Role("screen", PAIR, parsing.ScreenReply)
 JUDGE = Role("judge", PAIR, parsing.LabelReply)
+PREFER = Role("prefer", PAIR, parsing.PreferenceReply)
 SIMULATE = Role("simulate", {**PAIR, "program": "assert 1 == 2"}, parsing.SimulationReply)
 
 
@@ -236,6 +237,23 @@ class Judge(Node):
                 **choose_reading(state, reply.reading),
             },
         )
+
+
+class Prefer(Node):
+    """Ask which of two codes satisfies more of the query (CoSQA+ paper, RQ1), for `agent prefer`.
+
+    The pair's `context` is the first code. The label is 1 if it is better, 0 if the second is, and None for a tie.
+    """
+
+    name = "prefer"
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
+    roles = (PREFER,)
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the preference and the reason."""
+        reply = await tools.asker.ask(PREFER, collect_pair_variables(state, tools), parsing.parse_preference)
+        label: Literal[0, 1] | None = None if reply.better == "tie" else 1 if reply.better == "first" else 0
+        return Step("decided", {"label": label, "decided_by": self.name, "reason": reply.reason})
 
 
 class Simulate(Node):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -25,12 +26,15 @@ MAX_NAME_LENGTH = 100
 
 @dataclass(frozen=True)
 class Guidelines:
-    """The meaning of each label under a criterion, and general rules."""
+    """The meaning of each label, general rules, keys and names of labels, and headings of the context and the code."""
 
     criterion: str
     one: str
     zero: str
     notes: tuple[str, ...]
+    keys: tuple[str, ...] = ("1", "0", "c")
+    names: tuple[str, ...] = ("match", "no match", "cannot decide")
+    headings: tuple[str, str] = ("Context", "Code")
 
 
 _NOTES = (
@@ -63,6 +67,15 @@ GUIDELINES: Mapping[str, Guidelines] = {
         ),
     ),
 }
+PREFERENCE_GUIDELINES = Guidelines(
+    criterion="which code satisfies more of the query",
+    one="The first code satisfies more of what the query asks for.",
+    zero="The second code satisfies more of what the query asks for.",
+    notes=("Choose “no difference” if both satisfy the same part of the query.", *_NOTES[1:4]),
+    keys=("1", "2", "0"),
+    names=("first code", "second code", "no difference"),
+    headings=("First code", "Second code"),
+)
 
 
 def get_guidelines(manifest: Mapping[str, Any]) -> Guidelines:
@@ -92,14 +105,13 @@ def parse_reviewer_name(name: object) -> str:
     return stripped
 
 
-@dataclass
-class ReviewSession:
+@dataclass(kw_only=True)
+class LabelSession(ABC):
     """Shows the pairs of a queue to one reviewer at a time and stores the reviewer's labels.
 
     If `blind` is set, only the pair is shown until the reviewer has committed a label for it.
     """
 
-    view: RunView
     queue: Queue
     reviewer: str
     blind: bool
@@ -123,7 +135,7 @@ class ReviewSession:
         """Return the session as JSON: settings, guidelines, and for each pair whether the reviewer has labelled it."""
         return {
             "id": self._id,
-            "run": str(self.view.path),
+            "run": str(self.log.path.parent),
             "reviews": str(self.log.path),
             "reviewer": self.reviewer,
             "blind": self.blind,
@@ -157,15 +169,18 @@ class ReviewSession:
         """
         entry = self._get_entry(number)
         review = self._reviews.get(entry.id)
-        history = self.view.evidence(entry.id, entry.round) if self.view.has_evidence else None
-        pair = self._find_pair(entry) if history is None else history.pair
+        pair, evidence = self._load(entry, is_hidden=self.blind and review is None)
         return {
             "number": number,
             "reviewer": self.reviewer,
             "pair": pair.model_dump(mode="json", include={"query", "code", "language", "context"}),
             "mine": None if review is None else _review_as_json(review),
-            "evidence": None if self.blind and review is None else self._build_evidence(entry, pair, history),
+            "evidence": evidence,
         }
+
+    @abstractmethod
+    def _load(self, entry: QueueEntry, *, is_hidden: bool) -> tuple[Pair, dict[str, Any] | None]:
+        """Return a pair and its evidence, or None if the evidence is hidden."""
 
     def commit(self, number: int, document: object) -> dict[str, Any]:
         """Write a label and its reason to disk and return the review.
@@ -208,6 +223,28 @@ class ReviewSession:
         if not 0 <= number < len(self):
             raise UsageError(f"pair {number} does not exist: the queue has {plural(len(self), 'pair')}")
         return self.queue.entries[number]
+
+
+@dataclass(kw_only=True)
+class PreferenceSession(LabelSession):
+    """A session with pairs of codes: the `context` of a pair is the first code. There is no evidence."""
+
+    pairs: Mapping[str, Pair]
+
+    def _load(self, entry: QueueEntry, *, is_hidden: bool) -> tuple[Pair, None]:  # noqa: ARG002
+        return self.pairs[entry.id], None
+
+
+@dataclass(kw_only=True)
+class ReviewSession(LabelSession):
+    """A session with the pairs of a run. The evidence contains the run's label and other reviews."""
+
+    view: RunView
+
+    def _load(self, entry: QueueEntry, *, is_hidden: bool) -> tuple[Pair, dict[str, Any] | None]:
+        history = self.view.evidence(entry.id, entry.round) if self.view.has_evidence else None
+        pair = self._find_pair(entry) if history is None else history.pair
+        return pair, None if is_hidden else self._build_evidence(entry, pair, history)
 
     def _find_pair(self, entry: QueueEntry) -> Pair:
         for pair in self.view.pairs():

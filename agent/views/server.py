@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agent.datasets.encoding import dumps, loads
 from agent.errors import AgentError, UsageError
 from agent.views.pages import load_review_parts
-from agent.views.review_session import ReviewSession
+from agent.views.review_session import LabelSession
 
 _LOOPBACK = "127.0.0.1"
 _MAX_BODY_BYTES = 1 << 18
@@ -78,7 +78,7 @@ class Gate:
         if not self._accept_token(token) and not self._matches_token(
             cookie_parser(headers.get("cookie", "")).get(_COOKIE, "")
         ):
-            return "The token is missing or wrong. Open the address that `agent review` printed."
+            return "The token is missing or wrong. Open the address that the command printed."
         if method not in ("GET", "HEAD") and headers.get("origin") != f"http://{host}":
             return "Only the review page may send reviews (wrong Origin header)."
         return None
@@ -111,7 +111,7 @@ def listen(port: int = 0) -> socket.socket:
         raise UsageError(f"cannot listen on port {port} ({error.strerror}). Omit --port to use a free port.") from error
 
 
-async def serve(session: ReviewSession, gate: Gate, listening: socket.socket, on_ready: Callable[[], None]) -> None:
+async def serve(session: LabelSession, gate: Gate, listening: socket.socket, on_ready: Callable[[], None]) -> None:
     """Serve until the task is cancelled, then finish open requests. `on_ready` is called once requests are accepted."""
     config = uvicorn.Config(
         build_application(session, gate),
@@ -126,7 +126,7 @@ async def serve(session: ReviewSession, gate: Gate, listening: socket.socket, on
     await _Server(config, on_ready).serve(sockets=[listening])
 
 
-def build_application(session: ReviewSession, gate: Gate) -> ASGIApp:
+def build_application(session: LabelSession, gate: Gate) -> ASGIApp:
     """Build the ASGI application that serves the page and its data to requests that pass the gate."""
 
     def make_route(name: str, media_type: str, content: str) -> Route:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -132,11 +132,16 @@ class RunningReview:
         return self.process.wait(20).err
 
 
-@contextmanager
-def serve_review(run: Path, *options: str, reviewer: str = "ann") -> Iterator[RunningReview]:
+def serve_review(run: Path, *options: str, reviewer: str = "ann") -> AbstractContextManager[RunningReview]:
     """Serve the review page of a run."""
-    agent = Commands(run.parent)
-    process = agent.start("review", run, "--json", "--reviewer", reviewer, *options)
+    return serve_page(run.parent, "review", run, "--reviewer", reviewer, *options)
+
+
+@contextmanager
+def serve_page(folder: Path, *words: str | Path) -> Iterator[RunningReview]:
+    """Run a command that serves a page."""
+    agent = Commands(folder)
+    process = agent.start(*words, "--json")
     try:
         wait_until(lambda: process.out.read_bytes().endswith(b"\n") or process.has_ended(), "an address")
         assert not process.has_ended(), process.wait().err

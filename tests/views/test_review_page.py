@@ -17,7 +17,7 @@ from playwright.sync_api import Page, Route, expect
 from agent.store.reviews import iterate_reviews, read_reviews
 from agent.types import ErrorInfo
 from tests.views.browsing import expect_saved, make_small_run, press
-from tests.views.review_runs import HOSTILE, SECRET, RunningReview, make_run, serve_review
+from tests.views.review_runs import HOSTILE, SECRET, RunningReview, make_run, serve_page, serve_review
 
 pytestmark = pytest.mark.chromium
 
@@ -210,7 +210,7 @@ def test_a_failed_write_shows_an_error_and_keeps_the_text(
     expect_saved(page_with_errors, "Saved: match.")
     served.stop(signal.SIGKILL)
     press(page_with_errors, "0", "Enter")
-    expect(page_with_errors.get_by_role("alert")).to_contain_text("agent review")
+    expect(page_with_errors.get_by_role("alert")).to_contain_text("server")
     assert [review.reason for review in read_reviews(run / "reviews.jsonl")] == ["precious words"]
 
 
@@ -405,3 +405,20 @@ def test_a_hostile_name_is_displayed_as_text_and_a_long_one_fits(
         press(page, "Escape", "Enter")
         expect_saved(page, "Saved: match.")
     assert [reviewer for reviewer, *_ in list_reviews(run)] == [long]
+
+
+def test_two_codes_are_compared_by_keyboard(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    for name in "ab":
+        rows = [{"query": f"q{n}", "code": f"{name} {HOSTILE}", "label": 1} for n in range(3)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with serve_page(tmp_path, "prefer", "a.jsonl", "b.jsonl", "-o", "out", "--reviewer", "ann") as served:
+        page = open_page(served)
+        codes = {page.locator(place).inner_text() for place in ("#context", "#code")}
+        assert codes == {f"a {HOSTILE}", f"b {HOSTILE}"}
+        for key, name in (("1", "first code"), ("2", "second code"), ("0", "no difference")):
+            expect(page.locator(f"[aria-keyshortcuts='{key}']")).to_contain_text(name[1:])
+            press(page, key, "Enter")
+            expect_saved(page, f"Saved: {name}.")
+            expect(page.locator("#evidence")).to_be_hidden()
+            press(page, "j")
+    assert [review.label for review in read_reviews(tmp_path / "out/reviews.jsonl")] == [1, 0, None]

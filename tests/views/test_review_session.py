@@ -29,8 +29,10 @@ def open_session(
 ) -> Iterator[ReviewSession]:
     with load_run(run) as view:
         yield ReviewSession(
-            view,
-            Queue("all", tuple(QueueEntry(*key, (SECRET,)) for key in view.index.iterate_keys() if not key[1]), sample),
+            view=view,
+            queue=Queue(
+                "all", tuple(QueueEntry(*key, (SECRET,)) for key in view.index.iterate_keys() if not key[1]), sample
+            ),
             reviewer=reviewer,
             blind=blind,
             log=ReviewLog(run / files.REVIEWS),

@@ -147,7 +147,7 @@ def test_the_summary_counts_reviews_and_prints_the_resume_command(
         shown = served.stop(signal_number)
         assert served.process.code == 0
     assert re.search(rf"\b1 .*{run}/reviews\.jsonl.*\b1 of 2 .*\bann\b", shown)
-    assert f"  agent review {run} --json --reviewer ann\n" in shown
+    assert f"  agent review {run} --reviewer ann --json\n" in shown
     assert f"  agent score {run}\n" in shown
     assert "Traceback" not in shown
     with serve_review(run) as served:
@@ -166,7 +166,7 @@ def test_the_summary_names_the_last_reviewer_and_the_resume_command(tmp_path: Pa
         assert (status, "bob b" in json.loads(content)["error"]) == (400, True)
         shown = served.stop()
     assert re.search(rf"\b1 .*{run}/reviews\.jsonl.*\b0 of 2 .*\bbob b\b", shown)
-    assert f"  agent review {run} --json --reviewer ann --reviewer 'bob b'\n" in shown
+    assert f"  agent review {run} --reviewer ann --json --reviewer 'bob b'\n" in shown
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 // The review page: pairs, evidence, drafts, commits and keys.
 
 const $ = byId;
-const NAMES = { 1: "match", 0: "no match", "?": "cannot decide" };
+const NAMES = {}; // of the labels, from the guidelines
 const labelKey = (label) => (label === null ? "?" : String(label));
 const setText = (node, text) => node.replaceChildren(textNodes(text));
 
@@ -21,10 +21,10 @@ async function request(path, body) {
   try {
     response = await fetch(path, { ...options, credentials: "same-origin", cache: "no-store" });
   } catch {
-    throw new Error("The server is not responding. Check that `agent review` is still running. Saved reviews are safe.");
+    throw new Error("The server is not responding. Check that the command is still running. Saved reviews are safe.");
   }
   if (response.status === 403) throw new Error(await response.text());
-  const content = await response.json().catch(() => ({ error: `The server failed (${response.status}). The terminal that runs \`agent review\` shows the cause.` }));
+  const content = await response.json().catch(() => ({ error: `The server failed (${response.status}). The terminal that runs the command shows the cause.` }));
   if (!response.ok) throw new Error(content.error);
   return content;
 }
@@ -123,7 +123,7 @@ async function load(at, message = "") {
 function commit() {
   if (busy || !current) return;
   if (current.mine && !isChanged()) { showNextUnreviewed(); return; }
-  if (label === null) { showError("Choose a label first: 1, 0 or c."); return; }
+  if (label === null) { showError("Choose a label first."); return; }
   saving = true;
   runTask(async () => {
     setText($("status"), "Saving …");
@@ -212,9 +212,6 @@ function showSession() {
 }
 
 const KEYS = {
-  1: () => choose("1"),
-  0: () => choose("0"),
-  c: () => choose("?"),
   r: () => $("reason").focus(),
   j: () => show(number + 1),
   ArrowRight: () => show(number + 1),
@@ -297,10 +294,10 @@ function buildEvidence({ evidence, mine }) {
   ];
 }
 
-function buildGuidelines({ criterion, one, zero, notes }) {
+function buildGuidelines({ criterion, one, zero, notes, keys, names }) {
   return [
     make("p", {}, `Criterion: ${criterion}.`),
-    make("dl", {}, make("dt", {}, "1, match"), make("dd", {}, one), make("dt", {}, "0, no match"), make("dd", {}, zero)),
+    make("dl", {}, [one, zero].map((text, at) => [make("dt", {}, `${keys[at]}, ${names[at]}`), make("dd", {}, text)])),
     make("ul", {}, notes.map((note) => make("li", {}, note))),
   ];
 }
@@ -320,7 +317,13 @@ async function start() {
   document.addEventListener("keydown", onKey);
   $("form").addEventListener("submit", (event) => { event.preventDefault(); if (!saving) runWhenIdle(commit); });
   $("reason").addEventListener("input", () => { refresh(); updateDraft(); });
-  for (const button of document.querySelectorAll("[data-label]")) {
+  const { keys, names, headings } = session.guidelines;
+  for (const [id, text] of Object.entries({ "context-name": headings[0], "code-name": headings[1], keys: keys.join(" "), names: names.join(", ") })) setText($(id), text);
+  for (const [at, button] of document.querySelectorAll("[data-label]").entries()) {
+    NAMES[button.dataset.label] = names[at];
+    KEYS[keys[at]] = () => choose(button.dataset.label);
+    button.setAttribute("aria-keyshortcuts", keys[at]);
+    button.append(make("kbd", {}, keys[at]), ` ${names[at][0].toUpperCase()}${names[at].slice(1)}`);
     button.addEventListener("click", (event) => {
       runWhenIdle(() => choose(button.dataset.label));
       if (event.detail) button.blur(); // after a mouse click, Enter should commit

@@ -1,0 +1,129 @@
+"""`agent prefer`: a person or a model compares the codes that two datasets give for the same queries."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from agent.annotator import Annotator
+from agent.cli import SOME_ERRORS
+from agent.cli.annotate import annotate_all
+from agent.cli.interrupts import run_interruptible
+from agent.cli.options import PreferOptions
+from agent.cli.progress import Display
+from agent.cli.running import check_writable, describe_finished, explain_stop
+from agent.cli.settings import ChosenSettings
+from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
+from agent.corpus import preferences
+from agent.corpus.preferences import Comparison, Outcome
+from agent.datasets.formats import strip_suffixes
+from agent.errors import RunStopped, UsageError
+from agent.evaluation.statistics import Interval, format_interval, format_number, mcnemar_exact
+from agent.events import Note
+from agent.languages import Language, built_in_languages
+from agent.store import files
+from agent.store.reviews import ReviewLog, read_reviews
+from agent.store.run_view import get_variant_and_model, load_run
+from agent.tracing import export_traces
+from agent.types import Pair
+from agent.wording import plural
+
+
+def run(a: Path, b: Path, options: PreferOptions) -> None:
+    """Collect preferences on the page or from a model, and print the result.
+
+    Raises `UsageError` for invalid options and folders, and `typer.Exit` with code 1 (some errors) or 3 (stopped).
+    """
+    console = Console(stderr=True)
+    if not options.model and (flags := options.collect_flags()):
+        raise UsageError(f"{', '.join(flags.values())}: these options need a model. Add --model.")
+    mcnemar_exact(0, 0)  # raises an error now if SciPy is not installed
+    out = options.out or Path("runs") / f"prefer-{strip_suffixes(a)}-{strip_suffixes(b)}"
+    with console.status(f"reading {one_line(str(a))} and {one_line(str(b))}"):
+        comparisons, queries = preferences.draw_comparisons(a, b, options.sample, options.seed)
+    check_writable(out, None)
+    pairs = [pair for orders in comparisons for pair in orders]
+    sample = hashlib.sha256("".join(pair.input_sha256() for pair in pairs).encode()).hexdigest()[:16]
+    if any(review.sample != sample for review in read_reviews(out / files.REVIEWS)):
+        raise UsageError(f"{out} has choices for other datasets, --sample or --seed. Pass another folder (-o).")
+    if options.model:
+        _ask_model(out / "model", pairs, options, console)
+    else:
+        _serve_page(out, {shown.id: shown for shown in pairs[::2]}, sample, options, console)
+    judges = _count_judges(out, comparisons)
+    if options.as_json:
+        counts = {"seed": options.seed, "queries": queries, "compared": len(comparisons)}
+        print_json({"folder": str(out), "a": str(a), "b": str(b), **counts, "judges": judges})
+    else:
+        drawn = f"{len(comparisons):,} of {plural(queries, 'query', 'queries')} for which A and B have different codes"
+        print_text(Console(), f"A: {a}\nB: {b}\n{drawn}\n")
+        _print_judges(judges)
+    if options.model and judges[0]["errors"]:
+        print_text(console, "Pass --retry-errors to ask again where the model gave no usable reply.")
+        raise typer.Exit(SOME_ERRORS)
+
+
+def _serve_page(out: Path, pairs: dict[str, Pair], sample: str, options: PreferOptions, console: Console) -> None:
+    from agent.cli.review import choose_reviewer, serve_page
+    from agent.views.queues import Queue, QueueEntry
+    from agent.views.review_session import PREFERENCE_GUIDELINES, PreferenceSession
+
+    session = PreferenceSession(
+        queue=Queue(plural(len(pairs), "query", "queries"), tuple(map(QueueEntry, pairs)), sample),
+        reviewer=choose_reviewer(options.reviewer),
+        blind=True,
+        log=ReviewLog(out / files.REVIEWS),
+        guidelines=PREFERENCE_GUIDELINES,
+        pairs=pairs,
+    )
+    serve_page(session, options, console)
+
+
+def _ask_model(folder: Path, pairs: list[Pair], options: PreferOptions, console: Console) -> None:
+    settings = ChosenSettings(console, options, overrides={"runner.rounds": 1})
+    check_writable(folder, settings.cache)
+    with Display(console) as display, export_traces(settings.config.tracing, lambda text: display(Note(text))):
+        display.outcome_names = {**display.outcome_names, "1": "first", "0": "second", "undecided": "tie"}
+        annotator = Annotator(
+            model=settings.models(),
+            variant={"name": "prefer", "start": "prefer", "nodes": {"prefer": {"decided": "end"}}},
+            languages=[Language(name) for name in {pair.language for pair in pairs} - built_in_languages().keys()],
+            prompts=settings.prompts,
+            config=settings.config,
+            run_dir=folder,
+            cache=settings.cache,
+            retry_errors=options.retry_errors,
+            on_event=display,
+        )
+        try:
+            run_interruptible(annotate_all(annotator, pairs))
+        except (KeyboardInterrupt, RunStopped) as error:
+            explain_stop(console, error, f"Stored in {folder}: {describe_finished(folder, 1) or 'no pairs'}.")
+
+
+def _count_judges(out: Path, comparisons: list[Comparison]) -> list[dict[str, Any]]:
+    """Count the preferences of the model, if one was asked, and of each reviewer."""
+    outcomes = defaultdict[str, list[Outcome]](list)
+    if (out / "model" / files.ANNOTATIONS).exists():
+        with load_run(out / "model") as view:
+            name = f"model {get_variant_and_model(view.manifest)[1]}"
+            outcomes[name] = preferences.collect_replies(view, comparisons)
+    for review in read_reviews(out / files.REVIEWS):
+        outcomes[f"reviewer {review.reviewer}"].append(preferences.find_preferred(review.id, review.label))
+    return [preferences.count_preferences(name, listed, len(comparisons)) for name, listed in outcomes.items()]
+
+
+def _print_judges(judges: list[dict[str, Any]]) -> None:
+    console, counts = Console(piped_width=120), ("prefer_a", "prefer_b", "ties", "turned", "errors", "pending")
+    table = make_table("judge", *(name.replace("_", " ") for name in counts), "share of B", "95% interval", "p")
+    for judge in judges:
+        interval = format_interval(Interval(**judge["interval"]) if judge["interval"] else None)
+        cells = (format_number(judge["share"]), interval, format_number(judge["p_value"]))
+        add_row(table, judge["judge"], *(f"{judge[name]:,}" for name in counts), *cells)
+    console.print(table)
+    if all(judge["share"] is None for judge in judges):
+        print_text(console, "No comparison is decided, so there is no share.")
