@@ -160,8 +160,8 @@ def test_prompts_for_snippets_of_one_query_have_the_same_start(role: str) -> Non
 BY_CRITERION = {"specify_query", "screen", "judge", "generate_test", "generate_blind", "arbitrate"}
 """Roles that specify, test or judge requirements."""
 
-WITHOUT_CRITERION = {"scaffold", "repair", "simulate", "judge_intent", "write_code"}
-"""Roles that only write code, make a program run, predict its outcome, or look for search intent."""
+WITHOUT_CRITERION = {"scaffold", "repair", "simulate", "judge_intent", "write_code", "prefer"}
+"""Roles that write or compare code, make a program run, predict its outcome, or look for search intent."""
 
 
 def test_every_role_is_listed_as_dependent_on_the_criterion_or_not() -> None:
@@ -196,6 +196,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "simulate": parsing.parse_simulation,
     "specify_query": parsing.parse_spec,
     "judge_intent": parsing.parse_intent,
+    "prefer": parsing.parse_preference,
     "generate_test": partial(parsing.parse_program, fence="python", readings=READINGS),
     "generate_blind": partial(parsing.parse_program, fence="python", readings=READINGS),
     "scaffold": partial(parsing.parse_program, fence="python"),

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
-from scipy.stats import binomtest
 
 from agent.datasets.encoding import dumps
 from agent.store.reviews import read_reviews
@@ -64,7 +63,6 @@ def test_a_model_that_always_prefers_the_first_code_or_a_tie_gives_only_ties(
 ) -> None:
     with ChatServer(answer(choose)) as server:
         judged = judge(ask(agent, server, "--json"))
-        assert len(server.requests) == 2 * COUNT
         assert "no share" in ask(agent, server).out
     assert [judged[name] for name in ("ties", "turned", "errors", "pending")] == [COUNT, turned, 0, 0]
     assert [judged[name] for name in ("share", "interval", "p_value")] == [None, None, None]
@@ -79,7 +77,6 @@ def test_each_pair_is_asked_in_both_orders_without_the_datasets(agent: Commands)
     assert not any(name in request.prompt for request in server.requests for name in (A, B))
     judged = judge(result)
     assert (judged["judge"], judged["prefer_a"], judged["prefer_b"], judged["share"]) == ("model m", 0, COUNT, 1)
-    assert judged["p_value"] == pytest.approx(binomtest(COUNT, COUNT).pvalue)
     assert (result.json["a"], result.json["queries"], result.json["compared"]) == (f"{A}.jsonl", COUNT, COUNT)
 
 
@@ -101,14 +98,6 @@ def test_a_stopped_command_continues_with_the_missing_replies(agent: Commands) -
     with ChatServer(PREFER_B) as server:
         judged = judge(ask(agent, server, "--json"))
     assert (judged["prefer_b"], judged["pending"], len(server.requests)) == (COUNT, 0, 2 * COUNT - 5)
-
-
-def test_the_budget_covers_all_sessions(agent: Commands) -> None:
-    prices = agent.write("prices.yaml", "m: {input: 1000, output: 1000}\n")
-    with ChatServer(PREFER_B) as server:
-        for _ in range(2):
-            result = ask(agent, server, "--budget", "1", "--concurrency", "1", "--prices", str(prices))
-            assert (result.code, len(server.requests)) == (3, 1)
 
 
 def test_runs_and_other_languages_are_compared(agent: Commands) -> None:
