@@ -1,0 +1,65 @@
+"""`langgraph dev` serves the variant `full`, in one run and step by step."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.cli.commands import make_environment
+from tests.cli.processes import wait_until
+from tests.llm.server import free_port
+
+ROOT = Path(__file__).parent.parent
+CODE = 'def reverse(items):\n    """Reverse.\n\n    >>> reverse([1, 2])\n    [2, 1]\n    """\n    return items[::-1]\n'
+INPUT = {"pair": {"query": "reverse a list of items", "code": CODE}}
+NODES = ["screen", "generate_test", "execute", "arbitrate"]
+
+
+def is_ready(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def post(url: str, **body: Any) -> str:
+    with urlopen(
+        Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"}), timeout=120
+    ) as response:
+        return str(response.read().decode())
+
+
+def stream(url: str, **body: Any) -> list[str]:
+    """Run the graph in a thread. Return the names of the nodes in order."""
+    text = post(f"{url}/runs/stream", assistant_id="full", stream_mode=["updates"], **body)
+    updates = [json.loads(data) for data in re.findall(r"event: updates\r?\ndata: (.*)", text)]
+    return [name for update in updates for name in update if name != "__interrupt__"]
+
+
+@pytest.mark.long
+@pytest.mark.network
+@pytest.mark.bwrap
+def test_a_pair_runs_through_the_graph_at_once_or_step_by_step() -> None:
+    (command,) = re.findall(r"^\S*uv (run .*)$", (ROOT / "docs/variants.md").read_text(), re.MULTILINE)
+    port = free_port()
+    words = [f"{ROOT}/.venv/bin/uv", *shlex.split(f"{command} --no-browser --no-reload --port {port}")]
+    environment = make_environment(LANGGRAPH_DISABLE_FILE_PERSISTENCE="true", LANGGRAPH_CLI_NO_ANALYTICS="1")
+    with subprocess.Popen(words, cwd=ROOT, env=environment, start_new_session=True) as server:
+        try:
+            wait_until(lambda: server.poll() is not None or is_ready(port), "the server", 300)
+            threads = f"http://127.0.0.1:{port}/threads"
+            first, second = (f"{threads}/{json.loads(post(threads))['thread_id']}" for _ in range(2))
+            assert stream(first, input=INPUT) == NODES
+            steps = [stream(second, input=INPUT if step == 0 else None, interrupt_after="*") for step in range(4)]
+            assert steps == [[name] for name in NODES]
+        finally:
+            os.killpg(server.pid, signal.SIGINT)
+            server.wait(60)
