@@ -10,6 +10,7 @@ from agent.types import QuerySpec, Simulated, TestReport
 
 LIMITS: Mapping[str, int] = {
     "query": 2_000,
+    "question": 8_000,
     "code": 24_000,
     "context": 8_000,
     "program": 32_000,

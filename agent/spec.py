@@ -175,10 +175,11 @@ class RunSpec:
         """
         user_parts = {"nodes": _identify_parts(self.nodes), "languages": _identify_parts(self.user_languages)}
         excluded = {"pair_timeout", "sandbox_attempts"}
+        roles = {"reask", *(role.name for role in collect_known_roles({**BUILT_IN, **self.nodes}))}
         return {
             "variant": self.pipeline.variant.model_dump(mode="json", exclude={"title", "paper", "criterion"}),
             "model": self.models.identity(),
-            "prompts": self.prompts.hash_templates(),
+            "prompts": {role: digest for role, digest in self.prompts.hash_templates().items() if role in roles},
             "pipeline": self.config.pipeline.model_dump(mode="json", exclude=excluded, exclude_none=True),
             "unsupported": self.unsupported,
             **_identify_sandbox(self.config.sandbox),

@@ -66,6 +66,8 @@ OUTPUTS = (
     "corpus split run -o split --to jsonl",
     "corpus describe run",
     "corpus stackexchange corpus/Posts.xml -o answers --languages c",
+    "corpus answer answers --model replay:corpus/replies.jsonl -o generated.jsonl",
+    "score generated.jsonl",
     "annotate corpus/unmatched.jsonl --model heuristic -o gaps --sandbox bwrap",
     "corpus fill gaps --model heuristic --model write_code=replay:corpus/written.jsonl -o filled.jsonl --sandbox bwrap",
     "prefer labelled-a.jsonl labelled-b.jsonl --model replay:preferences.jsonl -o preferences",

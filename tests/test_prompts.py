@@ -13,6 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from agent.corpus.answers import ANSWER
 from agent.errors import PromptError
 from agent.graph import collect_known_roles
 from agent.languages.python import PythonLanguage
@@ -22,9 +23,9 @@ from agent.prompt_text import make_printable
 from agent.prompts import Prompts, Role
 from agent.types import CaseOutcome, CaseResult, Cause, Message, QuerySpec, Reading, Simulated, Status, TestReport
 
-BY_NAME = {role.name: role for role in (*collect_known_roles(), REASK)}
+BY_NAME = {role.name: role for role in (*collect_known_roles(), ANSWER, REASK)}
 PROMPTS = Prompts(roles=BY_NAME.values())
-ROLES = sorted(BY_NAME.keys() - {"reask"})
+ROLES = sorted(BY_NAME.keys() - {"answer", "reask"})
 SEEING_CODE = [role for role in ROLES if "code" in BY_NAME[role].variables]
 BLOCK = re.compile(r"<(\w+) id=\"(\w+)\">\n(.*?)\n</\1 id=\"\2\">", re.DOTALL)
 
@@ -33,9 +34,9 @@ def make_variables(role: str, query: str = "reverse a list", code: str = "def f(
     """Return values for all variables of a role's template, built from two texts."""
     case = CaseResult(name=query, outcome=CaseOutcome.FAILED, message=code, cause=Cause.SNIPPET)
     values: dict[str, Any] = {
-        "query": query, "code": code, "context": code, "program": code, "output": query, "problem": query,
-        "cause": code, "language": "python", "fence": "python", "criterion": "exact", "marker": "# <candidate>",
-        "may_correct": True, "may_abstain": True, "first_line": 3, "last_line": 9,
+        "query": query, "question": query, "code": code, "context": code, "program": code, "output": query,
+        "problem": query, "cause": code, "language": "python", "fence": "python", "criterion": "exact",
+        "marker": "# <candidate>", "may_correct": True, "may_abstain": True, "first_line": 3, "last_line": 9,
         "reply": "text", "round": 1, "advice": (code, query), "stand_ins": (query,), "installed": (code,),
         "report": TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(case,), message=query),
         "history": ({"command": query, "outcome": "failed", "output": code},),

@@ -231,7 +231,7 @@ def score(
         list[Path],
         typer.Argument(
             metavar="LABELS",
-            help="Run folders, or label files from any source, with the fields `id` and `label` (or `votes`).",
+            help="Run folders, label files with the fields `id` and `label` (or `votes`), or generated answers.",
         ),
     ],
     gold: Annotated[
@@ -272,7 +272,7 @@ def score(
     """Score labels against gold labels and compute agreement.
 
     Prints confidence intervals. For a run with a reviewed sample, also estimates the accuracy, precision and recall of
-    the whole run.
+    the whole run. For answers from `agent corpus answer`, prints ROUGE.
     """
     from agent.cli.score import run
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from agent.cli.declaring import SettingsCommand, add_options
-from agent.cli.options import AsJson, BaseUrl, FillOptions, Formats, RunFolder, TrustRemoteCode
+from agent.cli.options import AnswerOptions, AsJson, BaseUrl, FillOptions, Formats, RunFolder, TrustRemoteCode
 
 app = typer.Typer(no_args_is_help=True, help="Turn queries and code into candidate pairs for `agent annotate`.")
 
@@ -105,6 +105,20 @@ def stackexchange(
     from agent.cli.corpus_stackexchange import run
 
     run(posts, out, languages=languages, site=site, force=force, as_json=as_json)
+
+
+@app.command(cls=SettingsCommand)
+@add_options
+def answer(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of `agent corpus stackexchange`.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="File to write, such as answers.jsonl.")],
+    *,
+    options: AnswerOptions,
+) -> None:
+    """Ask a model for answers to questions. Repeat the command to resume after an interruption."""
+    from agent.cli.corpus_answer import run
+
+    run(folder, out, options)
 
 
 @app.command()

@@ -35,12 +35,21 @@ SANDBOX_FLAGS = {
     "--python": "sandbox.python",
 }
 PACKAGE_FLAGS = {"--requirements": "sandbox.requirements", "--exclude-newer": "sandbox.exclude_newer"}
-RUN_FLAGS = {
+CALL_FLAGS = {
     **MODEL_FLAGS,
     "--attempts": "attempts",
     "--prices": "prices",
     "--prompts": "prompts",
     "--cache": "cache",
+    "--concurrency": "runner.concurrency",
+    "--calls-per-minute": "runner.calls_per_minute",
+    "--tokens-per-minute": "runner.tokens_per_minute",
+    "--budget": "runner.budget_usd",
+    "--max-tokens-total": "runner.max_tokens_total",
+    "--deadline": "runner.deadline",
+}
+RUN_FLAGS = {
+    **CALL_FLAGS,
     **SANDBOX_FLAGS,
     **PACKAGE_FLAGS,
     "--criterion": "pipeline.criterion",
@@ -49,14 +58,8 @@ RUN_FLAGS = {
     "--abstain": "pipeline.abstain",
     "--audit-screen": "pipeline.audit_screen",
     "--rounds": "runner.rounds",
-    "--concurrency": "runner.concurrency",
-    "--calls-per-minute": "runner.calls_per_minute",
-    "--tokens-per-minute": "runner.tokens_per_minute",
     "--engine": "runner.engine",
     "--address": "runner.address",
-    "--budget": "runner.budget_usd",
-    "--max-tokens-total": "runner.max_tokens_total",
-    "--deadline": "runner.deadline",
     "--batch": "runner.batch",
     "--otel/--no-otel": "tracing.otel",
 }
@@ -168,6 +171,18 @@ class ImportOptions(ModelOptions):
     """Options for `agent requests import`."""
 
     flags: ClassVar[Mapping[str, str]] = {**MODEL_FLAGS, "--prices": "prices", "--cache": "cache"}
+
+
+@dataclass(frozen=True)
+class AnswerOptions(ModelOptions):
+    """Options for `agent corpus answer`."""
+
+    flags: ClassVar[Mapping[str, str]] = {flag: CALL_FLAGS[flag] for flag in CALL_FLAGS if flag != "--reply-format"}
+    language: Annotated[str | None, typer.Option(help="Language of the questions [default: all].")] = None
+    split: Annotated[str, typer.Option(help="Split with the questions.")] = "test"
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Ask only the first N questions.")] = None
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing output file.")] = False
+    as_json: AsJson = False
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,15 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from agent.cli.progress import Steps
 from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
+from agent.errors import UsageError
 from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration, Mistake
 from agent.evaluation.estimates import ReviewChoice, RunEstimates
 from agent.evaluation.measures import FORMULAS, Agreement, Confusion, Scores
+from agent.evaluation.rouge import is_answers_file, score_answers
 from agent.evaluation.scoring import AnnotatorReport, ScoreReport, build_report
-from agent.evaluation.statistics import BootstrapSettings, format_interval, format_number
+from agent.evaluation.statistics import LEVEL, BootstrapSettings, Interval, format_interval, format_number
 from agent.views.comparison import build_bin_row, build_group_row
 from agent.wording import plural
 
@@ -41,6 +44,11 @@ def run(
         UsageError: a file cannot be read, or there is nothing to compare.
     """
     settings = BootstrapSettings(seed=seed, resamples=resamples)
+    if any(map(is_answers_file, labels)):
+        if gold is not None or round is not None or list_errors:
+            raise UsageError("--gold, --round and --errors have no effect on generated answers. Remove them.")
+        _score_answers(labels, settings, as_json=as_json)
+        return
     with Console(stderr=True).status("scoring"):
         score_report = build_report(
             labels,
@@ -65,6 +73,22 @@ def run(
     for run in score_report.runs:
         if run.mistakes is not None:
             _print_mistakes(console, run.name, run.mistakes)
+
+
+def _score_answers(paths: Sequence[Path], settings: BootstrapSettings, *, as_json: bool) -> None:
+    with Steps(Console(stderr=True)) as steps:
+        reports = [score_answers(path, settings, steps) for path in paths]
+    if as_json:
+        print_json({"answers": reports, "level": LEVEL})
+        return
+    for report in reports:
+        table = make_table(f"{report['file']}: {', '.join(report['models'])}", "F1", f"over questions {LEVEL:.0%}")
+        for measure, score in report["scores"].items():
+            interval = score["interval"] and Interval(**score["interval"])
+            add_row(table, measure, format_number(score["f1"]), format_interval(interval))
+        Console().print(table)
+        counts = ", ".join(f"{count:,} {one_line(status)}" for status, count in report["statuses"].items())
+        print_text(Console(), f"questions by status: {counts}")
 
 
 def _print_mistakes(console: Console, run: str, mistakes: Sequence[Mistake]) -> None:

@@ -131,12 +131,13 @@ def extract_reply(value: Any, secrets: Iterable[str]) -> Reply:
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise Failure("returned a body that contains no reply", usage=usage)
+    text, refusal = _join_text(message.get("content")), _join_text(message.get("refusal"))
     return Reply(
-        text=_join_text(message.get("content")) or _join_text(message.get("refusal")),
+        text=text or refusal,
         usage=usage,
         model=_as_name(body.get("model")) or "",
         fingerprint=_as_name(body.get("system_fingerprint")),
-        finish_reason=_as_name(choice.get("finish_reason")),
+        finish_reason="refusal" if refusal and not text else _as_name(choice.get("finish_reason")),
         reasoning=_join_text(message.get("reasoning_content")) or _join_text(message.get("reasoning")) or None,
         raw=body,
     )

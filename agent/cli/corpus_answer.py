@@ -1,0 +1,92 @@
+"""Implements `agent corpus answer`, which asks a model for answers to the questions of a Stack Exchange dataset."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+from shlex import quote
+from typing import IO
+
+import typer
+
+from agent.cli import DONE, SOME_ERRORS
+from agent.cli.interrupts import run_interruptible
+from agent.cli.options import AnswerOptions
+from agent.cli.progress import Steps
+from agent.cli.running import check_corpus_output, check_writable, explain_stop
+from agent.cli.settings import ChosenSettings
+from agent.cli.summary import format_cost
+from agent.cli.text import Console, one_line, print_json, print_text
+from agent.corpus.answers import ANSWER, answer_questions, read_questions
+from agent.datasets.benchmarks.building import BenchmarkRow
+from agent.datasets.encoding import dumps
+from agent.errors import RunStopped, UsageError
+from agent.llm.base import Call, Reply, close
+from agent.llm.budget import Budget
+from agent.llm.gateway import Gateway
+from agent.llm.limits import Limits
+from agent.prompts import Prompts
+from agent.store.cache import SqliteReplyCache
+from agent.store.files import replacing
+
+
+def run(folder: Path, out: Path, options: AnswerOptions) -> None:
+    """Write a row with an answer for each question, print a summary, and exit."""
+    notes = Console(stderr=True)
+    settings = ChosenSettings(notes, options)
+    questions = list(read_questions(folder, options.split, options.language, options.limit))
+    session = _Session(settings, questions)
+    if not questions:
+        raise UsageError(f"{folder}: has no such questions. Choose another --split or --language.")
+    check_corpus_output(out, [folder], force=options.force)
+    check_writable(out.parent, settings.cache)
+    try:
+        with Steps(notes) as session.steps, replacing(out) as draft, draft.open("wb") as file:
+            run_interruptible(session.write_answers(file))
+    except (KeyboardInterrupt, RunStopped) as error:
+        explain_stop(notes, error, f"No output was written. Replies are cached in {settings.cache}.")
+    if options.as_json:
+        print_json({"out": str(out), "statuses": session.statuses, "usage": session.budget.spent.model_dump()})
+    else:
+        counts = [f"{count:,} {status}" for status, count in session.statuses.items()]
+        print_text(Console(), f"{out}: {', '.join([*counts, format_cost(session.budget.spent.cost_usd)])}")
+        print_text(Console(), f"Next: agent score {quote(str(out))}")
+    if session.last_error:
+        print_text(notes, f"The last error: {one_line(session.last_error, 300)}")
+    raise typer.Exit(SOME_ERRORS if session.last_error else DONE)
+
+
+class _Session:
+    steps: Steps
+    last_error = ""
+
+    def __init__(self, settings: ChosenSettings, questions: Sequence[BenchmarkRow]) -> None:
+        self.settings, self.models, self.prompts = settings, settings.models(), Prompts(settings.prompts, [ANSWER])
+        self.models.check([ANSWER.name])
+        self.budget, self.statuses, self.questions = Budget.of(settings.config.runner), Counter[str](), questions
+
+    async def write_answers(self, file: IO[bytes]) -> None:
+        async with AsyncExitStack() as stack:
+            cache = stack.enter_context(SqliteReplyCache(self.settings.cache))
+            for model in self.models.list_models():
+                stack.push_async_callback(close, model)
+            limits = Limits(self.settings.config.runner, self.show)
+            gateway = Gateway(
+                self.models, cache=cache, limits=limits, budget=self.budget, on_reply=self.count, on_wait=self.show
+            )
+            await stack.enter_async_context(self.budget.enforce_deadline())
+            answers = answer_questions(self.questions, gateway, self.prompts, limits.count_pairs)
+            async for answer in await stack.enter_async_context(aclosing(answers)):
+                file.write(dumps(answer) + b"\n")
+                self.statuses[answer["status"]] += 1
+                self.last_error = answer["error"] or self.last_error
+                self.show(format_cost(self.budget.spent.cost_usd))
+
+    def count(self, _: Call, reply: Reply) -> None:
+        self.budget.add(reply.saved)  # earlier sessions paid for cached replies
+
+    def show(self, detail: str, _seconds: float = 0) -> None:
+        self.steps.detail = one_line(detail)
+        self.steps("answering", self.statuses.total(), len(self.questions))

@@ -1,0 +1,74 @@
+"""Asks a model for answers to the questions of a Stack Exchange dataset, as in section 3.7 of the ProCQA paper."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import aclosing
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from agent.datasets.benchmarks.building import BenchmarkRow, read_rows
+from agent.datasets.benchmarks.pairs import find_part_files
+from agent.datasets.benchmarks.triples import is_triples
+from agent.errors import ModelError, Outage, UsageError
+from agent.llm.base import Call, Reply
+from agent.llm.gateway import Gateway
+from agent.llm.parsing import UnreadableReply, is_blank, strip_thinking
+from agent.prompt_text import replace_surrogates
+from agent.prompts import Prompts, Role
+from agent.streams import run_concurrently
+from agent.types import normalise_language
+
+ANSWER = Role("answer", {"question": "Reverse a list\nHow do I do that?", "language": "python"})
+MAX_CONSECUTIVE_ERRORS = 20
+_REFUSALS, _CUT_OFF = frozenset({"content_filter", "refusal"}), frozenset({"length", "max_tokens"})
+
+
+def read_questions(folder: Path, split: str, language: str | None, limit: int | None) -> Iterator[BenchmarkRow]:
+    """Iterate over the first rows of a part of a Stack Exchange dataset. Raises a `UsageError` if it is missing."""
+    paths = find_part_files(folder) if is_triples(folder) else {}
+    if split not in paths:
+        raise UsageError(f"{folder}: is not a folder of `agent corpus stackexchange` with a split {split!r}.")
+    wanted = None if language is None else normalise_language(language)
+    rows = read_rows(paths[split])
+    yield from islice((row for row in rows if wanted in (None, normalise_language(row.get_text("language")))), limit)
+
+
+async def answer_questions(
+    questions: Iterable[BenchmarkRow], gateway: Gateway, prompts: Prompts, concurrency: Callable[[], int]
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Ask one question per call, and iterate over the answers in the order of the questions.
+
+    If there is no usable answer, `answer` is null, `status` says why, and `error` contains the message of an error.
+
+    Raises:
+        RunStopped: no call can succeed, many consecutive calls failed, the budget is used up, or the disk is full.
+    """
+    model = str(gateway.models.for_role(ANSWER.name).identity().get("model"))
+
+    async def ask(row: BenchmarkRow) -> dict[str, Any]:
+        question, language, answer, cause = row.get_text("query"), row.get_text("language"), None, None
+        messages = prompts.render(ANSWER, {"question": question, "language": language})
+        try:
+            status, answer = read_answer(await gateway.ask(Call(ANSWER.name, messages, pair_id=row.get_id("id"))))
+        except (ModelError, UnreadableReply) as error:
+            status, cause = "error", f"{type(error).__name__}: {error}"
+        known = {"id": row.get_id("id"), "language": language, "question": question, "reference": row.get_text("code")}
+        return {**known, "answer": answer, "status": status, "error": cause, "model": model}
+
+    errors = 0
+    async with aclosing(run_concurrently(questions, ask, concurrency=concurrency, ordered=True)) as answers:
+        async for answer in answers:
+            errors = errors + 1 if answer["error"] else 0
+            if errors == MAX_CONSECUTIVE_ERRORS:
+                raise Outage(f"{errors} consecutive questions ended in an error. The last one: {answer['error']}")
+            yield answer
+
+
+def read_answer(reply: Reply) -> tuple[str, str | None]:
+    """Return the status of a reply and its answer. Raises an `UnreadableReply` if the reply ends before the answer."""
+    if (refused := reply.finish_reason in _REFUSALS) or is_blank(reply.text):
+        return "refused" if refused else "empty", None
+    text = replace_surrogates(strip_thinking(reply.text)).strip()
+    return "cut off" if reply.finish_reason in _CUT_OFF else "answered", text
