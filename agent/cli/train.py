@@ -42,7 +42,9 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
     if options.base is not None:
         check_exists(options.base)
     recipe = load_recipe(name)
-    settings = recipe.defaults.model_copy(update=changes)
+    for option in sorted(recipe.unused & changes.keys()):
+        raise ConfigError(f"--{option.replace('_', '-')}: the recipe {name} does not use this option. Remove it.")
+    base, settings = recipe.choose_base(options.base), recipe.defaults.model_copy(update=changes)
     try:
         with Steps(notes) as steps:
             data = read_training_data(
@@ -69,10 +71,9 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
                 steps.detail = f"loss {loss:.4f}"
                 steps("training", step, total)
 
-            job = Job(
-                recipe, data, settings, options.base, out, steps, report, is_stopping, leaks.counts, options.force
+            record = train(
+                Job(recipe, data, settings, base, out, steps, report, is_stopping, leaks.counts, options.force)
             )
-            record = train(job)
     except KeyboardInterrupt as error:
         stored = read_record(out)
         explain_stop(notes, error, "" if stored is None else f"{out} has the model {_describe_epoch(stored)}.")

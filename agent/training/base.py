@@ -67,8 +67,6 @@ def check_exists(base: str) -> None:
         from huggingface_hub import HfApi, constants, try_to_load_from_cache
     except ImportError as error:
         raise ExtraMissing("train", error) from error
-    if constants.HF_HUB_OFFLINE:
-        return
     try:
         HfApi().model_info(base, timeout=10)
     except Exception as error:

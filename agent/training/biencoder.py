@@ -9,7 +9,6 @@ from sentence_transformers.util import cos_sim
 
 from agent.errors import UsageError
 from agent.training.base import load_base
-from agent.training.data import TrainingData
 from agent.training.recipe import Form, Hyperparameters
 
 
@@ -33,13 +32,17 @@ class BiEncoder:
     source = "InfoNCE (arXiv 1807.03748)"
     form: Form = "ranking"
     defaults = Hyperparameters()
+    unused = frozenset({"in_batch", "rewrite"})
 
     def has_in_batch_negatives(self, settings: Hyperparameters) -> bool:  # noqa: ARG002
         return True
 
-    def make_model(self, base: str | None, data: TrainingData, settings: Hyperparameters) -> Any:  # noqa: ARG002
+    def choose_base(self, base: str | None) -> str:
         if base is None:
             raise UsageError(f"The recipe {self.name} trains a pretrained model. Name one with --base.")
+        return base
+
+    def make_model(self, base: str, data: Any, settings: Hyperparameters, progress: Any) -> Any:  # noqa: ARG002
         return load_base(base, pooling=settings.pooling, max_tokens=settings.max_tokens)
 
     def make_loss(self, model: Any, settings: Hyperparameters) -> Any:

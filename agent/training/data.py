@@ -19,6 +19,7 @@ from agent.datasets.arrow import is_dataset
 from agent.datasets.benchmark import Benchmark
 from agent.datasets.benchmarks.building import read_rows
 from agent.datasets.benchmarks.pairs import find_part_files, is_split
+from agent.datasets.benchmarks.triples import is_triples
 from agent.datasets.encoding import dumps
 from agent.datasets.fields import KNOWN
 from agent.datasets.formats import strip_suffixes
@@ -91,12 +92,16 @@ def read_training_data(
     pairs. Grades of 1 or more become label 1. Equal pairs are merged. If their labels differ, the pair is undecided.
     With `docstrings`, the pairs are made from Python code, and `path` may also be a file of codes.
 
+    A folder of `agent corpus stackexchange` is a benchmark in one language only. Without `language`, each held-out part
+    is therefore read as a table of pairs, and only its own codes are searched.
+
     Args:
         codes: files (or glob patterns) with the codes of the benchmarks that store them separately.
         language: language of the pairs to train on, and of the held-out benchmarks.
 
     Raises:
-        UsageError: there is no pair with label 1, a split folder has no training part, or no benchmark needs `codes`.
+        UsageError: there is no pair with label 1, in training or in a held-out benchmark, a split folder has no
+            training part, or no benchmark needs `codes`.
         InputError, RunFolderError, ExtraMissing: see `open_benchmark` and `read_labelled`.
     """
     language, unused_codes, notes = language and normalise_language(language), list(codes), list[str]()
@@ -109,10 +114,18 @@ def read_training_data(
     parts = find_part_files(path) if is_split(path) else {"train": path}
     if "train" not in parts:
         raise UsageError(f"{path}: has no table of pairs for train. Pass a file or a run instead.")
-    held_out = {part: open_path(path, part) for part in parts if part != "train"}
+    is_table = language is None and is_triples(path)
+    held_out = {
+        part: open_path(file) if is_table else open_path(path, part) for part, file in parts.items() if part != "train"
+    }
     if validation is not None:
         held_out["validation"] = open_path(validation, "validation" if is_split(validation) else None)
     benchmarks = [*(held_out[part] for part in held_out if part == "test"), *map(open_path, tests)]
+    for benchmark in (*held_out.values(), *benchmarks):
+        if not any(grade > 0 for grades in benchmark.grades.values() for grade in grades.values()):
+            raise UsageError(
+                f"{benchmark.name}: has no relevant code, so scores cannot be computed. Add pairs with label 1."
+            )
     items = _iterate_pairs(parts["train"], pairs, open_path, notes)
     if pairs == "docstrings":
         items = _make_docstring_pairs(items, notes)

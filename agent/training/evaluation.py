@@ -53,11 +53,14 @@ class Evaluator:
         return {name: float(values[_METRICS[kind][1]][cutoff]) for name, (kind, cutoff) in self._metrics.items()}
 
     def measure_accuracy(self, model: Any) -> dict[str, float]:
-        """Return the share of labelled pairs that are answered correctly. A positive score means yes."""
+        """Return the share of labelled pairs that are answered correctly. A positive score means yes.
+
+        Without label 0, always answering yes would be correct, so the result is empty.
+        """
         graded, options = self._benchmark.grades, {"batch_size": self._batch_size, "convert_to_tensor": True}
-        positions = {code: number for number, code in enumerate({code: 0 for row in graded.values() for code in row})}
-        if not positions:
+        if all(grade > 0 for row in graded.values() for grade in row.values()):
             return {}
+        positions = {code: number for number, code in enumerate({code: 0 for row in graded.values() for code in row})}
         queries = model.encode_query([self._benchmark.queries[query] for query in graded], **options)
         codes = model.encode_document([self._benchmark.codes[code] for code in positions], **options)
         correct = list[bool]()

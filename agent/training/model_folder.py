@@ -78,13 +78,14 @@ def make_record(job: Job, card: Any) -> TrainingRecord:
 
 
 def check_folder(out: Path) -> None:
-    """Check that a model may be written to a folder: it is new or empty, or belongs to a training.
+    """Check that a model can be written to a folder, which is new or empty, or belongs to a training.
 
     Raises:
-        UsageError: the path is a file, a link, or a folder with other content.
+        UsageError: the path is a file, a link, a folder with other content, or in a folder that is not writable.
     """
-    if out.is_symlink() or (out.exists() and not out.is_dir()):
-        raise UsageError(f"-o: {out} is not a folder. Pass another folder.")
+    existing = next(path for path in (out, *out.absolute().parents) if os.path.lexists(path))
+    if out.is_symlink() or not (existing.is_dir() and os.access(existing, os.W_OK)):
+        raise UsageError(f"-o: {existing} is a link or not a writable folder. Pass another folder.")
     if out.exists() and any(out.iterdir()) and not ((out / RECORD).is_file() or (out / STATE / RECORD).is_file()):
         raise UsageError(f"-o: {out} contains files that `agent train` did not write. Pass a new folder.")
 
@@ -112,7 +113,7 @@ def open_folder(job: Job, record: TrainingRecord) -> Iterator[TrainingRecord | N
                     shutil.rmtree(path)
             started = written = None
         if changes := sorted({name for old in (started, written) if old for name in _list_changes(old, record)}):
-            message = f"belongs to a training with another {', '.join(changes)}. Pass another folder, or --force."
+            message = f"belongs to a training that differs in: {', '.join(changes)}. Pass another folder, or --force."
             raise RunFolderError(f"{out}: {message}")
         if written and not started:
             shutil.rmtree(state)

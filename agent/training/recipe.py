@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any, Literal, Protocol
 
 from agent.errors import ExtraMissing
+from agent.retrieval.searchers.base import Progress
 from agent.training.data import TrainingData
 from agent.types import Frozen
 
@@ -49,21 +50,30 @@ class Recipe(Protocol):
     """Describes how to train a searcher.
 
     `name` is the name on the command line, `source` cites the paper, and `defaults` are the paper's hyperparameters.
+    `unused` names hyperparameters that have no effect.
     """
 
     name: str
     source: str
     form: Form
     defaults: Hyperparameters
+    unused: frozenset[str]
 
     def has_in_batch_negatives(self, settings: Hyperparameters) -> bool:
         """Return whether the other codes of a batch serve as negatives."""
 
-    def make_model(self, base: str | None, data: TrainingData, settings: Hyperparameters) -> Any:
-        """Return the `SentenceTransformer` to train.
+    def choose_base(self, base: str | None) -> str | None:
+        """Return the base model: `base`, or the default of the recipe. None means that the recipe has no base model.
 
         Raises:
-            UsageError: the base model is missing or cannot be used.
+            UsageError: the recipe needs a base model, or has none.
+        """
+
+    def make_model(self, base: str | None, data: TrainingData, settings: Hyperparameters, progress: Progress) -> Any:
+        """Return the `SentenceTransformer` to train. `base` is the result of `choose_base`.
+
+        Raises:
+            UsageError: the base model or the data cannot be used.
         """
 
     def make_loss(self, model: Any, settings: Hyperparameters) -> Any:

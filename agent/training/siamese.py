@@ -25,8 +25,7 @@ from typing import Any
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from agent.training.base import load_base
-from agent.training.data import TrainingData
+from agent.training.base import check_exists, load_base
 from agent.training.recipe import Form, Hyperparameters
 
 _BLOCK_SIZE = 1 << 24  # numbers in the largest intermediate array of the scorer
@@ -106,14 +105,21 @@ class Siamese:
     source = "Huang et al. 2021, CoSQA (arXiv:2105.13239), sections 5.1 and 6.1"
     form: Form = "labels"
     defaults = Hyperparameters(batch_size=32, learning_rate=1e-5, warmup=0.1, pooling="cls")
+    unused = frozenset({"hard_negatives", "temperature"})
 
     def has_in_batch_negatives(self, settings: Hyperparameters) -> bool:
         """See `Recipe`."""
         return settings.in_batch
 
-    def make_model(self, base: str | None, data: TrainingData, settings: Hyperparameters) -> Any:  # noqa: ARG002
-        """See `Recipe`. Without `base`, the base model is CodeBERT. The vectors are not scaled to length 1."""
-        model = load_base(base or BASE, pooling=settings.pooling or "cls", max_tokens=settings.max_tokens)
+    def choose_base(self, base: str | None) -> str:
+        """See `Recipe`. The default is CodeBERT. Raises `UsageError` if CodeBERT is not available."""
+        if base is None:
+            check_exists(BASE)
+        return base or BASE
+
+    def make_model(self, base: str, data: Any, settings: Hyperparameters, progress: Any) -> Any:  # noqa: ARG002
+        """See `Recipe`. The vectors are not scaled to length 1."""
+        model = load_base(base, pooling=settings.pooling or "cls", max_tokens=settings.max_tokens)
         model.similarity_fn_name = "dot"
         return model
 

@@ -47,7 +47,7 @@ def train(job: Job) -> TrainingRecord:
     """
     transformers.utils.logging.set_verbosity_error()
     transformers.set_seed(job.settings.seed)
-    model = job.recipe.make_model(job.base, job.data, job.settings)
+    model = job.recipe.make_model(job.base, job.data, job.settings, job.progress)
     record = model_folder.make_record(job, model.model_card_data)
     with model_folder.open_folder(job, record) as finished:
         if finished is not None:

@@ -22,6 +22,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from sentence_transformers.util import cos_sim
 
 from agent.errors import UsageError
+from agent.retrieval.searchers.base import Progress
 from agent.retrieval.searchers.ncs import train_word_vectors
 from agent.retrieval.searchers.unif import UnifEncoder
 from agent.training.data import TrainingData
@@ -29,26 +30,30 @@ from agent.training.recipe import Form, Hyperparameters
 
 
 class Unif:
-    """Trains UNIF. There is no base model. Texts are not truncated, and `max_tokens` and `mini_batch` are ignored."""
+    """Trains UNIF. There is no base model. Texts are not truncated."""
 
     name = "unif"
     source = "Cambronero et al. 2019, arXiv:1905.03813; the loss and the hyperparameters are ours"
     form: Form = "ranking"
     defaults = Hyperparameters(epochs=10, batch_size=64, learning_rate=2e-3, max_tokens=None, temperature=0.05)
+    unused = frozenset({"in_batch", "max_tokens", "mini_batch", "pooling", "rewrite"})
 
     def has_in_batch_negatives(self, settings: Hyperparameters) -> bool:  # noqa: ARG002
         """See `Recipe`."""
         return True
 
-    def make_model(self, base: str | None, data: TrainingData, settings: Hyperparameters) -> SentenceTransformer:
+    def choose_base(self, base: str | None) -> None:
+        """See `Recipe`."""
+        if base is not None:
+            raise UsageError(f"unif trains its own word vectors, so it has no base model. Remove --base {base}")
+
+    def make_model(self, base: None, data: TrainingData, settings: Hyperparameters, progress: Progress) -> Any:  # noqa: ARG002
         """Train word vectors on the codes, and return the untrained model, on the CPU.
 
         Raises:
-            UsageError: a base model was passed, or no word occurs in the codes at least twice.
+            UsageError: no word occurs in the codes at least twice.
         """
-        if base is not None:
-            raise UsageError(f"unif trains its own word vectors, so it has no base model. Remove --base {base}")
-        words = train_word_vectors(self.name, data.codes, lambda *_: None, seed=settings.seed)
+        words = train_word_vectors(self.name, data.codes, progress, seed=settings.seed)
         queries, codes = torch.tensor(words.vectors), torch.tensor(words.vectors)
         encoder = UnifEncoder(words.index_to_key, queries, codes, torch.zeros(words.vector_size))
         return SentenceTransformer(modules=[encoder], device="cpu")

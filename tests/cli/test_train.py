@@ -80,7 +80,11 @@ def test_a_stopped_training_resumes(based: Commands, number: signal.Signals) -> 
         (("--metric", "AP"), "AP"),
         (("--hard-negatives", "0"), "--hard-negatives"),
         (("-o", "other"), "other"),
+        (("-o", "pairs.jsonl/m"), "pairs.jsonl"),
         pytest.param(("--base", "owner/missing"), "owner/missing", marks=pytest.mark.embed),
+        pytest.param(("--base", ".", "--in-batch"), "--in-batch", marks=pytest.mark.embed),
+        pytest.param(("--base", ".", "--recipe", "unif"), "--base", marks=pytest.mark.embed),
+        pytest.param(("--base", ".", "--recipe", "unif", "--pooling", "cls"), "--pooling", marks=pytest.mark.embed),
         pytest.param(("--base", ".", "--validation", "pairs.jsonl"), "agent corpus split", marks=pytest.mark.embed),
     ],
 )
@@ -91,6 +95,12 @@ def test_bad_input_is_one_error(trainer: Commands, options: tuple[str, ...], wor
     assert (result.code, len(result.err.splitlines())) == (WRONG_USAGE, 1), result.err
     assert word in result.err
     assert not (trainer.folder / "m").exists()
+
+
+@pytest.mark.parametrize("option", ["--temperature", "--learning-rate", "--alpha"])
+def test_infinite_values_are_refused(trainer: Commands, option: str) -> None:
+    result = trainer(*TRAIN, option, "inf")
+    assert (result.code, option in result.err) == (WRONG_USAGE, True)
 
 
 @pytest.mark.embed

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.errors import UsageError
-from agent.training.base import load_base
+from agent.training.base import check_exists, load_base
 from tests.retrieval.searchers.tiny_models import (
     publish,
     save_custom_model,
@@ -70,6 +70,11 @@ def test_a_missing_model_is_an_error_without_retries(tmp_path: Path, monkeypatch
         with pytest.raises(UsageError, match=base):
             load_base(base, pooling=None, max_tokens=None)
     assert requests == ["owner/missing"]
+
+
+def test_a_missing_model_is_an_error_offline() -> None:
+    with pytest.raises(UsageError, match="owner/missing"):
+        check_exists("owner/missing")
 
 
 def test_custom_code_is_refused(tmp_path: Path) -> None:

@@ -67,10 +67,10 @@ def test_loss_and_gradient_equal_an_independent_computation(mini_batch: int | No
 
 def test_the_model_is_the_given_base_with_the_chosen_pooling_and_limit(tmp_path: Path) -> None:
     recipe, settings = load_recipe("biencoder"), Hyperparameters(pooling="cls", max_tokens=9)
-    model = recipe.make_model(str(save_sentence_transformer(tmp_path / "base")), None, settings)
+    model = recipe.make_model(str(save_sentence_transformer(tmp_path / "base")), None, settings, None)
     assert (model[1].pooling_mode, model.max_seq_length) == ("cls", 9)
     with pytest.raises(UsageError):
-        recipe.make_model(None, None, settings)
+        recipe.choose_base(None)
 
 
 def test_scores_are_cosines() -> None:

@@ -91,6 +91,34 @@ def test_a_language_selects_pairs(tmp_path: Path) -> None:
         read(file, language="go")
 
 
+def test_a_language_selects_held_out_pairs(tmp_path: Path) -> None:
+    rows = [{"query": f"q{name}", "code": f"c{name}", "label": 1, "language": name} for name in ("python", "java")]
+    (folder := tmp_path / "split").mkdir()
+    for part in ("train", "validation", "test"):
+        write(folder / f"{part}.jsonl", [{**row, "query": row["query"] + part} for row in rows])
+    (folder / "split.json").write_text("{}")
+    data = read(folder, language="java", tests=[folder / "train.jsonl"])
+    held_out = [own for own in (data.validation, *data.tests) if own]
+    assert [(list(own.queries), list(own.codes.values())) for own in held_out] == [(["2"], ["cjava"])] * 3
+
+
+def test_triples_in_several_languages_train_together(tmp_path: Path) -> None:
+    for part in ("train", "validation", "test"):
+        rows = [{"id": f"{part} {name}", "query": part, "code": name, "language": name} for name in ("c", "go")]
+        write(tmp_path / f"{part}.jsonl", [{**row, "answer_id": row["id"], "label": 1} for row in rows])
+    (tmp_path / "stackexchange.json").write_text("{}")
+    data = read(tmp_path)
+    assert (data.languages, [len(own.codes) for own in (data.validation, *data.tests) if own]) == (["c", "go"], [2, 2])
+    assert read(tmp_path, language="go").codes == ["go"]
+
+
+@pytest.mark.parametrize("option", ["validation", "tests"])
+def test_held_out_data_without_positives_are_an_error(tmp_path: Path, option: str) -> None:
+    train, other = (write_pairs(tmp_path / f"{n}.jsonl", (f"q{n}", f"c{n}", n)) for n in (1, 0))
+    with pytest.raises(UsageError, match="label 1"):
+        read(train, **{option: other if option == "validation" else [other]})
+
+
 def test_sources_and_licences_are_counted(tmp_path: Path) -> None:
     rows = [{"query": str(n), "code": "c", "label": 1, "source": name} for n, name in enumerate(["a", "b", "b"])]
     undecided = {"query": "undecided", "code": "c", "license": "GPL"}

@@ -26,7 +26,7 @@ def test_loss_and_gradient_equal_an_independent_computation(mini_batch: int | No
 
 def test_vectors_are_means_of_token_vectors(tmp_path: Path) -> None:
     recipe = load_recipe("macp")
-    model = recipe.make_model(str(save_sentence_transformer(tmp_path / "base")), None, recipe.defaults)
+    model = recipe.make_model(str(save_sentence_transformer(tmp_path / "base")), None, recipe.defaults, None)
     assert model[1].pooling_mode == "mean"
 
 

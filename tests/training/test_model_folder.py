@@ -48,11 +48,14 @@ def test_the_newest_complete_checkpoint_is_resumed(tmp_path: Path) -> None:
     assert find_checkpoint(tmp_path) == newest
 
 
-@pytest.mark.parametrize("kind", ["file", "link", "folder"])
+@pytest.mark.parametrize("kind", ["file", "link", "folder", "below a file"])
 def test_a_path_that_is_no_folder_of_a_training_is_refused(tmp_path: Path, kind: str) -> None:
     out = tmp_path / "out"
     if kind == "file":
         out.write_text("")
+    elif kind == "below a file":
+        (tmp_path / "file").write_text("")
+        out = tmp_path / "file" / "models" / "out"
     elif kind == "link":
         out.symlink_to(tmp_path)
     else:

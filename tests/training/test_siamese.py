@@ -186,7 +186,7 @@ def test_a_real_encoder_and_its_head_receive_gradients(tmp_path: Path, pooling: 
     recipe = CoClr()
     settings = recipe.defaults.model_copy(update={"pooling": pooling, "max_tokens": 32})
     data = TrainingData("none", (), (), (), (), (), ())
-    model = recipe.make_model(str(save_roberta(tmp_path / "base")), data, settings)
+    model = recipe.make_model(str(save_roberta(tmp_path / "base")), data, settings, None)
     assert model.similarity_fn_name == "dot"
     assert model[1].pooling_mode == (pooling or "cls")
     loss = recipe.make_loss(model, settings)

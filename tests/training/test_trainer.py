@@ -254,3 +254,5 @@ def test_accuracy_counts_pairs_with_a_positive_score_as_matches(base: str) -> No
             replace(benchmark, grades=grades), lambda q, c, sign=sign: sign * torch.ones(len(q), len(c)), "R@1", 2
         )
         assert evaluator.measure_accuracy(model) == {"accuracy": expected}
+    positives = replace(benchmark, grades={"1": {"1": 1}})
+    assert Evaluator(positives, lambda *_: torch.ones(1, 1), "R@1", 2).measure_accuracy(model) == {}

@@ -31,8 +31,8 @@ def make_recipe() -> Any:
     return Unif()
 
 
-def make_model(base: str | None = None) -> Any:
-    return make_recipe().make_model(base, DATA, make_recipe().defaults)
+def make_model(progress: Any = lambda *_: None) -> Any:
+    return make_recipe().make_model(None, DATA, make_recipe().defaults, progress)
 
 
 def train(out: Path, resume: Path | None = None) -> Any:
@@ -72,9 +72,15 @@ def test_both_tables_start_from_the_vectors_of_ncs() -> None:
     assert not attention.any()
 
 
+def test_training_of_word_vectors_reports_progress() -> None:
+    steps: list[tuple[str, int, int | None]] = []
+    make_model(lambda *step: steps.append(step))
+    assert [done for name, done, total in steps if "vectors" in name and total == 15] == list(range(1, 16))
+
+
 def test_a_base_model_raises_usage_error() -> None:
     with pytest.raises(UsageError, match="--base"):
-        make_model("some/model")
+        make_recipe().choose_base("some/model")
 
 
 def compute_loss(weights: list[Any], queried: list[list[int]], searched: list[list[int]]) -> float:

@@ -183,8 +183,9 @@ class BenchmarkBuilder:
             self.notes.append(f"left out: {pairs} with generated code that no reviewer confirmed (--with-generated)")
         for part, name in ((self.queries, "queries"), (self.codes, "codes"), (self.grades, "grades")):
             if not part and not (name == "grades" and may_lack_grades):
+                language = f" in {self.request.language}" if self.request.language else ""
                 others = " other than those of generated code (see --with-generated)" if self._left_out else ""
-                raise InputError(f"contains no {name}{others}", path=display_name(self.path))
+                raise InputError(f"contains no {name}{language}{others}", path=display_name(self.path))
         if not self.grades:
             self.notes.append("contains no judgements. After the search, create them with: agent retrieval judge")
         if self._duplicates:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, read_rows
 from agent.errors import UsageError
+from agent.types import normalise_language
 from agent.wording import plural
 
 # Codes with their grades. The grade of an unjudged code is None.
@@ -78,6 +79,8 @@ def find_part_files(folder: Path) -> dict[str, Path]:
 def read_split(builder: BenchmarkBuilder) -> None:
     """Read a folder of `agent corpus split`: the queries and labels of one part, and the codes of all parts.
 
+    If a language is requested, rows in other languages are skipped, as in all tables of pairs.
+
     Raises:
         UsageError: the folder has no table for the part.
         InputError: a file is malformed, or a label is neither 0 nor 1.
@@ -89,7 +92,7 @@ def read_split(builder: BenchmarkBuilder) -> None:
     builder.path = paths.pop(split)
     read_labelled(builder)
     for part, path in paths.items():
-        for row in filter(lambda row: builder.includes(row.fields), read_rows(path)):
+        for _, row in _iterate_rows(builder, path):
             builder.add_code(f"{part}-{row.line}", row.get_text("code"), row)
     builder.name += f"-{split}"
 
@@ -123,9 +126,7 @@ def _read_pairs(
     row contains several codes, the ids of all codes after the first also contain an index.
     """
     ids, ungraded = dict[str, str](), 0
-    for number, row in enumerate(read_rows(builder.path), start=1):
-        if not builder.includes(row.fields):
-            continue
+    for number, row in _iterate_rows(builder, builder.path):
         text = row.get_text(*query)
         if text not in ids:
             ids[text] = str(number)
@@ -139,6 +140,15 @@ def _read_pairs(
                 builder.add_grade(ids[text], identifier, grade, row)
     if ungraded:
         builder.notes.append(f"not judged: {plural(ungraded, 'pair')} without a label")
+
+
+def _iterate_rows(builder: BenchmarkBuilder, path: Path) -> Iterator[tuple[int, BenchmarkRow]]:
+    """Iterate over the rows that were requested, with their numbers. Rows without a `language` are in any language."""
+    language = builder.request.language
+    for number, row in enumerate(read_rows(path), start=1):
+        own = row.fields.get("language")
+        if (None in (language, own) or normalise_language(str(own)) == language) and builder.includes(row.fields):
+            yield number, row
 
 
 def _read_snippets(row: BenchmarkRow) -> Iterator[tuple[str, int]]:
