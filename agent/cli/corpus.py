@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from agent.cli.declaring import SettingsCommand, add_options
-from agent.cli.options import AnswerOptions, AsJson, BaseUrl, FillOptions, Formats, RunFolder, TrustRemoteCode
+from agent.cli.options import AnswerOptions, AsJson, FillOptions, Formats, RunFolder, SearcherOptions
 
 app = typer.Typer(no_args_is_help=True, help="Turn queries and code into candidate pairs for `agent annotate`.")
 
@@ -122,6 +122,7 @@ def answer(
 
 
 @app.command()
+@add_options
 def candidates(
     queries: Annotated[
         Path, typer.Argument(metavar="QUERIES", help="File of queries, as written by `agent corpus queries`.")
@@ -157,10 +158,10 @@ def candidates(
         Path | None,
         typer.Option(metavar="FOLDER", help="Folder for vectors [default: the folder `embeddings` next to FILE]."),
     ] = None,
-    base_url: BaseUrl = None,
-    trust_remote_code: TrustRemoteCode = False,
     force: Force = False,
     as_json: AsJson = False,
+    *,
+    options: SearcherOptions,
 ) -> None:
     """Propose codes for each query, as pairs for `agent annotate`.
 
@@ -173,8 +174,8 @@ def candidates(
     rules = CandidateRules(
         combine=combine, top=top, min_similarity=min_similarity, max_uses=max_uses, pilot=pilot, seed=seed
     )
-    options = EmbedderOptions(embeddings or out.with_name("embeddings"), base_url, trust_remote_code)
-    run(queries, codes, searcher, out, rules=rules, options=options, force=force, as_json=as_json)
+    embedder = EmbedderOptions(embeddings or out.with_name("embeddings"), **vars(options))
+    run(queries, codes, searcher, out, rules=rules, options=embedder, force=force, as_json=as_json)
 
 
 @app.command(cls=SettingsCommand)

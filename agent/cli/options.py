@@ -114,11 +114,35 @@ Like = Annotated[
     Path | None,
     typer.Option(metavar="RUN", help="Base the --dry-run estimate on this run, which must use the same variant."),
 ]
-BaseUrl = Annotated[str | None, typer.Option(help="URL of the server for openai:MODEL [default: OPENAI_BASE_URL].")]
-TrustRemoteCode = Annotated[
-    bool, typer.Option("--trust-remote-code", help="Run the Python code that an hf:NAME model contains.")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
+
+
+@dataclass(frozen=True)
+class SearcherOptions:
+    """Options for searchers with an embedding model. The fields are those of `EmbedderOptions`."""
+
+    base_url: Annotated[
+        str | None, typer.Option(help="URL of the server for openai:MODEL [default: OPENAI_BASE_URL].")
+    ] = None
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run the Python code that an hf:NAME model contains.")
+    ] = False
+    pooling: Annotated[
+        Literal["cls", "mean", "last", "own"] | None,
+        typer.Option(help="Pooling for an hf:NAME model that has no built-in recipe."),
+    ] = None
+    query_prefix: Annotated[
+        str | None,
+        typer.Option(
+            help="Text that an embedding model receives before each query [default: from the model or its recipe]."
+        ),
+    ] = None
+    code_prefix: Annotated[
+        str | None,
+        typer.Option(
+            help="Text that an embedding model receives before each snippet [default: from the model or its recipe]."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from agent.cli.declaring import SettingsCommand, add_options
-from agent.cli.options import AsJson, BaseUrl, Like, PoolOptions, TrustRemoteCode, Without
+from agent.cli.options import AsJson, Like, PoolOptions, SearcherOptions, Without
 
 app = typer.Typer(no_args_is_help=True, help="Measure how well code searchers answer queries.")
 
@@ -29,6 +29,7 @@ ComparedMetrics = Annotated[
 
 
 @app.command()
+@add_options
 def run(
     benchmark: Annotated[
         Path, typer.Argument(metavar="BENCHMARK", help="Run folder, or the file or folder of a published benchmark.")
@@ -60,25 +61,9 @@ def run(
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split to read from a folder with splits [default: test].")] = None,
     with_generated: Annotated[bool, typer.Option("--with-generated", help="Use unreviewed generated code.")] = False,
-    base_url: BaseUrl = None,
-    trust_remote_code: TrustRemoteCode = False,
-    pooling: Annotated[
-        Literal["cls", "mean", "last", "own"] | None,
-        typer.Option(help="Pooling for an hf:NAME model that has no built-in recipe."),
-    ] = None,
-    query_prefix: Annotated[
-        str | None,
-        typer.Option(
-            help="Text that an embedding model receives before each query [default: from the model or its recipe]."
-        ),
-    ] = None,
-    code_prefix: Annotated[
-        str | None,
-        typer.Option(
-            help="Text that an embedding model receives before each snippet [default: from the model or its recipe]."
-        ),
-    ] = None,
     as_json: AsJson = False,
+    *,
+    options: SearcherOptions,
 ) -> None:
     """Run searchers that rank a benchmark's codes for each query.
 
@@ -90,14 +75,8 @@ def run(
 
     arguments = {"path": str(benchmark), "codes": codes or [], "language": language, "split": split}
     source = BenchmarkSource.model_validate({**arguments, "with_generated": with_generated})
-    options = EmbedderOptions(
-        base_url=base_url,
-        trust_remote_code=trust_remote_code,
-        pooling=pooling,
-        query_prefix=query_prefix,
-        code_prefix=code_prefix,
-    )
-    run(source, searcher, out, code_view=code_view, depth=depth, options=options, as_json=as_json)
+    embedder = EmbedderOptions(**vars(options))
+    run(source, searcher, out, code_view=code_view, depth=depth, options=embedder, as_json=as_json)
 
 
 @app.command()

@@ -25,30 +25,11 @@ from typing import Any
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from agent.retrieval.searchers.siamese import Head
 from agent.training.base import check_exists, load_base
 from agent.training.recipe import Form, Hyperparameters
 
-_BLOCK_SIZE = 1 << 24  # numbers in the largest intermediate array of the scorer
 BASE = "microsoft/codebert-base"
-
-
-class Head(torch.nn.Module):  # type: ignore[misc]
-    """Scores queries and codes (equation 2). Returns W2 · r, whose sigmoid is s.
-
-    `agent.retrieval.searchers.siamese` computes the same scores in NumPy.
-    """
-
-    def __init__(self, dimensions: int) -> None:
-        super().__init__()
-        self.w1 = torch.nn.Linear(4 * dimensions, dimensions, bias=False)
-        self.w2 = torch.nn.Linear(dimensions, 1, bias=False)
-
-    def forward(self, queries: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
-        """Return the scores. Shapes broadcast: (n, 1, dimensions) and (m, dimensions) give all n × m pairs."""
-        of_query, of_code, of_difference, of_product = self.w1.weight.T.chunk(4)
-        linear = queries @ (of_query + of_difference) + codes @ (of_code - of_difference)
-        scores: torch.Tensor = self.w2(torch.tanh(linear + (queries * codes) @ of_product)).squeeze(-1)
-        return scores
 
 
 class SiameseLoss(torch.nn.Module):  # type: ignore[misc]
@@ -129,13 +110,7 @@ class Siamese:
 
     def make_scorer(self, loss: SiameseLoss) -> Callable[[Any, Any], Any]:
         """See `Recipe`. The scores are W2 · r, which ranks like s."""
-
-        def score(queries: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
-            queries, codes = (vectors.to(loss.head.w1.weight) for vectors in (queries, codes))
-            blocks = codes.split(max(1, _BLOCK_SIZE // queries.numel()))
-            with torch.no_grad():
-                return torch.cat([loss.head(queries[:, None], block) for block in blocks], dim=1)
-
+        score: Callable[[Any, Any], Any] = loss.head.score_all
         return score
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.base.sampler import DefaultBatchSampler
 from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerState
 
 from agent.datasets.benchmark import Benchmark
@@ -20,7 +21,6 @@ from agent.errors import AgentError, UsageError
 from agent.retrieval.searchers.trained import HEAD, EpochRecord, TrainingRecord
 from agent.store import files
 from agent.training import model_folder
-from agent.training.batches import Batches
 from agent.training.evaluation import Evaluator
 from agent.training.model_folder import Job
 from agent.training.rows import EpochRows
@@ -65,6 +65,27 @@ def find_best(epochs: Sequence[EpochRecord], metric: str) -> EpochRecord | None:
     """Return the first epoch with the highest score, or the last epoch if there are no scores. Epoch 0 never counts."""
     trained = (epoch for epoch in epochs if epoch.epoch)
     return max(trained, key=lambda epoch: epoch.scores.get(metric, epoch.epoch), default=None)
+
+
+class Batches(DefaultBatchSampler):  # type: ignore[misc]
+    """Yields the batches of the current epoch, as indices of `rows.make_dataset()`.
+
+    Build it in the trainer's `get_batch_sampler`, with its `options`. The training arguments are part of every
+    checkpoint, so a sampler in them would save the texts.
+    """
+
+    def __init__(self, dataset: Any, *, rows: EpochRows, **options: Any) -> None:
+        super().__init__(dataset, **options)
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[list[int]]:
+        start = 0
+        for batch in self._rows.draw(self.epoch):
+            yield list(range(start, start + len(batch)))
+            start += len(batch)
+
+    def __len__(self) -> int:
+        return self._rows.batches
 
 
 class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]

@@ -49,6 +49,14 @@ def test_any_searchers_are_fused_by_rank(corpus: Commands) -> None:
     )
 
 
+def test_prefixes_are_sent_with_each_text(corpus: Commands) -> None:
+    with ChatServer(answer_vectors) as server:
+        model = ("openai:m", "--base-url", server.url, "--query-prefix", "find: ", "--code-prefix", "code: ")
+        assert corpus(*COMMAND, *model).code == DONE
+        texts = [text for request in server.requests for text in request.body["input"]]
+    assert sorted({text.partition(" ")[0] for text in texts}) == ["code:", "find:"]
+
+
 def test_vectors_of_retrieval_run_are_reused(corpus: Commands) -> None:
     with ChatServer(answer_vectors) as server:
         model = ("openai:m", "--base-url", server.url)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.embed
 def test_a_data_loader_yields_the_texts_of_the_batches_of_its_epoch() -> None:
     from torch.utils.data import DataLoader
 
-    from agent.training.batches import Batches
+    from agent.training.trainer import Batches
 
     data = make_data(PAIRS, 40)
     rows = make_rows(data, batch_size=8, hard_negatives=2)

@@ -156,7 +156,7 @@ def test_the_scorer_returns_the_score_of_each_pair(monkeypatch: pytest.MonkeyPat
 
     from agent.training.siamese import Siamese
 
-    monkeypatch.setattr("agent.training.siamese._BLOCK_SIZE", 4 * DIMENSIONS)
+    monkeypatch.setattr("agent.retrieval.searchers.siamese._BLOCK_SIZE", 4 * DIMENSIONS)
     loss = make_loss()
     queries, codes = torch.randn(3, DIMENSIONS), torch.randn(9, DIMENSIONS)
     scores = Siamese().make_scorer(loss)(queries, codes)

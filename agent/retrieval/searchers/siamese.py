@@ -1,4 +1,4 @@
-"""Ranks codes by the head of a siamese model (Huang et al. 2021, *CoSQA*, section 5.1), in NumPy.
+"""Ranks codes by the head of a siamese model (Huang et al. 2021, *CoSQA*, section 5.1).
 
 q and c are the vectors of a query and a code, and ⊙ is the element-wise product:
 
@@ -18,43 +18,50 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError, safe_open
+import torch
 
 from agent.errors import RunFolderError, UsageError
 from agent.evaluation.statistics import import_numpy
 from agent.retrieval.searchers.base import Progress, SearchResult, select_best_codes
 from agent.retrieval.searchers.dense import Embedder, VectorSearcher
 from agent.retrieval.searchers.recipes import Kind
-from agent.store.files import check_run_file, reading
+from agent.retrieval.searchers.unif import read_weights
 
 if TYPE_CHECKING:
     import numpy as np
 
-_MAX_SIZE = 1 << 16  # rows and columns
 _BLOCK_SIZE = 1 << 22  # numbers in the largest intermediate array
 
 
-class Head:
-    """The weights W1 (size of r × 4 dimensions) and W2 (1 × size of r). Computes in float64.
+class Head(torch.nn.Module):  # type: ignore[misc]
+    """The weights W1 (size of r × 4 dimensions) and W2 (1 × size of r). The size of r is the number of dimensions.
 
-    Identical vectors therefore have the same score after rounding to float32, regardless of their position.
+    In float64, identical vectors have the same score after rounding to float32, regardless of their position.
     """
 
-    def __init__(self, w1: np.ndarray[Any, Any], w2: np.ndarray[Any, Any]) -> None:
-        self.dimensions = w1.shape[1] // 4
-        of_query, of_code, of_difference, of_product = import_numpy().split(w1.T.astype("float64"), 4)
-        self._query, self._code, self._product = of_query + of_difference, of_code - of_difference, of_product
-        self._w2 = w2[0].astype("float64")
+    def __init__(self, dimensions: int) -> None:
+        super().__init__()
+        self.w1 = torch.nn.Linear(4 * dimensions, dimensions, bias=False)
+        self.w2 = torch.nn.Linear(dimensions, 1, bias=False)
 
-    def score(self, queries: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def forward(self, queries: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
         """Return W2 · r, which ranks like s and does not saturate. s ≥ .5 if and only if W2 · r ≥ 0.
 
         Shapes broadcast: (n, dimensions) twice for n pairs, or (n, 1, dimensions) and (m, dimensions) for all pairs.
         """
-        queries, codes = queries.astype("float64"), codes.astype("float64")
-        relations = queries @ self._query + codes @ self._code + (queries * codes) @ self._product
-        scores: np.ndarray[Any, Any] = import_numpy().tanh(relations, out=relations) @ self._w2
+        of_query, of_code, of_difference, of_product = self.w1.weight.T.chunk(4)
+        linear = queries @ (of_query + of_difference) + codes @ (of_code - of_difference)
+        scores: torch.Tensor = self.w2(torch.tanh(linear + (queries * codes) @ of_product)).squeeze(-1)
         return scores
+
+    def score_all(self, queries: Any, codes: Any) -> torch.Tensor:
+        """Return the scores (queries × codes) without gradients. Vectors are arrays or tensors of any float type."""
+        queries = torch.as_tensor(queries).to(self.w1.weight)
+        size = max(1, _BLOCK_SIZE // queries.numel())
+        # the sums are copies, because mapped vectors cannot be written
+        blocks = (torch.as_tensor(codes[start : start + size] + 0) for start in range(0, len(codes), size))
+        with torch.no_grad():
+            return torch.cat([self(queries[:, None], block.to(queries)) for block in blocks], dim=1)
 
 
 def load_head(path: Path) -> Head:
@@ -63,22 +70,15 @@ def load_head(path: Path) -> Head:
     Raises:
         RunFolderError: the file is missing, is a link, or does not contain the weights of a head.
     """
-    check_run_file(path)
-    try:
-        with reading(path), safe_open(str(path), "numpy") as file:
-            parts = [(name, file.get_slice(name)) for name in sorted(file.keys())]
-            match [(name, part.get_dtype(), part.get_shape()) for name, part in parts]:
-                case [("w1.weight", "F32", [size, width]), ("w2.weight", "F32", [1, columns])] if (
-                    size == columns and width % 4 == 0 and 0 < size <= _MAX_SIZE and 0 < width <= _MAX_SIZE
-                ):
-                    w1, w2 = (file.get_tensor(name) for name, _ in parts)
-                case content:
-                    raise RunFolderError(f"{path}: is not the head of a siamese model: it contains {content!s:.300}")
-    except SafetensorError as error:
-        raise RunFolderError(f"{path}: is damaged ({error}). Train the model again.") from None
-    if not (import_numpy().isfinite(w1).all() and import_numpy().isfinite(w2).all()):
-        raise RunFolderError(f"{path}: contains non-finite weights, such as NaN. Train the model again.")
-    return Head(w1, w2)
+    weights = read_weights(path)
+    shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    size = shapes.get("w2.weight", (0,))[-1]
+    if not size or shapes != {"w1.weight": (size, 4 * size), "w2.weight": (1, size)}:
+        raise RunFolderError(f"{path}: is not the head of a siamese model: it contains {shapes!s:.300}")
+    head = Head(size)
+    head.load_state_dict(weights)
+    head.double()
+    return head
 
 
 class SiameseSearcher(VectorSearcher):
@@ -101,23 +101,20 @@ class SiameseSearcher(VectorSearcher):
             raise UsageError(f"there are {len(queries):,} queries and {len(codes):,} codes. Pass one code per query.")
         if not queries:
             return []
-        scores = self._head.score(self._read(queries, "query", progress), self._read(codes, "code", progress))
-        return [bool(score >= 0) for score in scores]
+        with torch.no_grad():
+            scores = self._head(self._read(queries, "query", progress), self._read(codes, "code", progress))
+        return [score >= 0 for score in scores.tolist()]
 
-    def _read(self, texts: Sequence[str], kind: Kind, progress: Progress) -> np.ndarray[Any, Any]:
+    def _read(self, texts: Sequence[str], kind: Kind, progress: Progress) -> torch.Tensor:
         file, order = self._embed_texts(texts, kind, progress)
         self._check_dimensions(file.dimensions)
-        return file.read_vectors(import_numpy().argsort(order).tolist())
+        return torch.tensor(file.read_vectors(import_numpy().argsort(order).tolist()), dtype=torch.float64)
 
     def _find_best(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
-        np = import_numpy()
         self._check_dimensions(self._codes.shape[1])
-        size = max(1, _BLOCK_SIZE // queries.size)
-        blocks = (self._codes[start : start + size] for start in range(0, len(self._codes), size))
-        scores = [self._head.score(queries[:, None], block) for block in blocks]
-        for row in np.concatenate(scores, axis=1, dtype=np.float32)[:, self._rows]:
+        for row in self._head.score_all(queries, self._codes).float().numpy()[:, self._rows]:
             yield select_best_codes(row, depth)
 
     def _check_dimensions(self, dimensions: int) -> None:
-        if dimensions != self._head.dimensions:
-            raise UsageError(f"{self.name}: vectors have {dimensions} dimensions, not {self._head.dimensions}")
+        if dimensions != (expected := self._head.w1.out_features):
+            raise UsageError(f"{self.name}: vectors have {dimensions} dimensions, not {expected}")

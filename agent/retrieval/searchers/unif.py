@@ -25,7 +25,7 @@ from agent.retrieval.searchers.dense import EmbeddedTexts
 from agent.retrieval.searchers.lexical import tokenise
 from agent.retrieval.searchers.models import hash_folder
 from agent.retrieval.searchers.recipes import Kind
-from agent.store.files import read_document, reading
+from agent.store.files import check_run_file, read_document, reading
 from agent.wording import escape_hidden
 
 try:
@@ -40,6 +40,25 @@ except ImportError as error:
 WEIGHTS, VOCABULARY = "model.safetensors", "vocabulary.json"
 _REMEDY = "Train the model again, or pass another folder."
 _MAX_SIZE = 8 << 30  # bytes
+
+
+def read_weights(path: Path) -> dict[str, Any]:
+    """Read tensors from a safetensors file, which is not trusted.
+
+    Raises:
+        RunFolderError: the file is missing, damaged, a link or too large, or has other values than finite float32.
+    """
+    check_run_file(path)
+    with reading(path):
+        if path.stat().st_size > _MAX_SIZE:
+            raise RunFolderError(f"{path}: is too large. {_REMEDY}")
+        try:
+            weights: dict[str, Any] = load_file(path)  # compares shapes with the size of the file
+        except SafetensorError as error:
+            raise RunFolderError(f"{path}: damaged ({escape_hidden(str(error), limit=200)}). {_REMEDY}") from None
+    if any(tensor.dtype != torch.float32 or not tensor.isfinite().all() for tensor in weights.values()):
+        raise RunFolderError(f"{path}: contains other values than finite float32 numbers. {_REMEDY}")
+    return weights
 
 
 class _Vocabulary(BaseModel):
@@ -106,33 +125,18 @@ class UnifEncoder(InputModule):  # type: ignore[misc]
             RunFolderError: a file is missing, damaged, a link, or too large, or the files do not fit together.
         """
         path, vocabulary = Path(model_name_or_path, WEIGHTS), Path(model_name_or_path, VOCABULARY)
-        with reading(path):
-            if any(map(Path.is_symlink, (path, vocabulary))) or not path.is_file() or path.stat().st_size > _MAX_SIZE:
-                raise RunFolderError(f"{path}: a file is missing, too large, a link, or not regular. {_REMEDY}")
-            words = read_document(vocabulary, _Vocabulary, expected="a vocabulary", remedy=_REMEDY).words
-            try:
-                weights = load_file(path)  # compares shapes with the size of the file
-            except SafetensorError as error:
-                raise RunFolderError(f"{path}: damaged ({escape_hidden(str(error), limit=200)}). {_REMEDY}") from None
+        check_run_file(vocabulary)
+        words = read_document(vocabulary, _Vocabulary, expected="a vocabulary", remedy=_REMEDY).words
+        weights = read_weights(path)
         shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
         (*_, dimensions) = table = (len(words), *shapes.get("attention", ()))
-        fits = shapes == {"queries": table, "codes": table, "attention": (dimensions,)} and all(table)
-        if not fits or any(array.dtype != torch.float32 or not array.isfinite().all() for array in weights.values()):
-            raise RunFolderError(f"{path}: needs finite float32 numbers for each word of {VOCABULARY}. {_REMEDY}")
+        if shapes != {"queries": table, "codes": table, "attention": (dimensions,)} or not all(table):
+            raise RunFolderError(f"{path}: does not have one row for each word of {VOCABULARY}. {_REMEDY}")
         return cls(words, **weights)
 
 
-def load_unif(folder: Path) -> SentenceTransformer:
-    """Load a trained UNIF model, on the CPU.
-
-    Raises:
-        RunFolderError: see `UnifEncoder.load`.
-    """
-    return SentenceTransformer(modules=[UnifEncoder.load(str(folder))], device="cpu")
-
-
 class UnifEmbedder:
-    """Embeds texts with a trained UNIF model, for `DenseSearcher`.
+    """Embeds texts with a trained UNIF model on the CPU, for `DenseSearcher`.
 
     Raises:
         RunFolderError: see `UnifEncoder.load`.
@@ -141,7 +145,7 @@ class UnifEmbedder:
     concurrency = 1
 
     def __init__(self, folder: Path) -> None:
-        self._model = load_unif(folder)
+        self._model = SentenceTransformer(modules=[UnifEncoder.load(str(folder))], device="cpu")
         self.name = f"model:{folder}"
         self.about = "UNIF (Cambronero et al. 2019): cosine similarity of trained word vectors, with attention on codes"
         self.settings: Mapping[str, Any] = {"version": hash_folder(folder), "similarity": "cosine"}

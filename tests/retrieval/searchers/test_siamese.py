@@ -21,7 +21,16 @@ QUERIES = [f"query {n}" for n in range(70)]
 
 def draw_head(dimensions: int = 8) -> list[Any]:
     random = np.random.default_rng(1)
-    return [random.normal(size=shape).astype(np.float32) for shape in ((5, 4 * dimensions), (1, 5))]
+    shapes = (dimensions, 4 * dimensions), (1, dimensions)
+    return [random.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+def save_head(path: Path, dimensions: int = 8, **changes: Any) -> Path:
+    from safetensors.numpy import save_file
+
+    weights = dict(zip(("w1.weight", "w2.weight"), draw_head(dimensions), strict=True))
+    save_file({**weights, **changes}, path)
+    return path
 
 
 def compute_score(w1: Any, w2: Any, q: Any, c: Any) -> float:
@@ -31,9 +40,9 @@ def compute_score(w1: Any, w2: Any, q: Any, c: Any) -> float:
 
 
 def make_searcher(folder: Path, *, dimensions: int = 8) -> Any:
-    from agent.retrieval.searchers.siamese import Head, SiameseSearcher
+    from agent.retrieval.searchers.siamese import SiameseSearcher, load_head
 
-    return SiameseSearcher(HashEmbedder(), Head(*draw_head(dimensions)), folder)
+    return SiameseSearcher(HashEmbedder(), load_head(save_head(folder / "head.safetensors", dimensions)), folder)
 
 
 def hash_text(text: str) -> Any:
@@ -82,50 +91,45 @@ def test_an_encoder_with_other_dimensions_raises_usage_error(tmp_path: Path) -> 
 def test_identical_vectors_tie_at_any_position(values: list[int], dimensions: int) -> None:
     from agent.retrieval.searchers.siamese import Head
 
-    random = np.random.default_rng(0)
+    random, head = np.random.default_rng(0), Head(dimensions).double()
     codes = random.normal(size=(5, dimensions)).astype(np.float32)[values]
-    scores = Head(*draw_head(dimensions)).score(random.normal(size=(2, 1, dimensions)), codes).astype(np.float32)
+    scores = head.score_all(random.normal(size=(2, dimensions)), codes).float().numpy()
     for value in set(values):
         assert len(set(scores[0][np.array(values) == value])) == 1
 
 
 @given(st.integers(1, 12), st.integers(1, 6), st.integers(0, 9))
-def test_numpy_and_torch_compute_the_same_scores(dimensions: int, count: int, seed: int) -> None:
+def test_scores_of_pairs_and_of_all_pairs_follow_equation_2(dimensions: int, count: int, seed: int) -> None:
     import torch
 
-    from agent.retrieval.searchers import siamese
-    from agent.training.siamese import Head
+    from agent.retrieval.searchers.siamese import Head
 
     torch.manual_seed(seed)
     head = Head(dimensions).double()
     queries, codes = torch.randn(2, count, dimensions, dtype=torch.float64)
-    ours = siamese.Head(head.w1.weight.detach().numpy(), head.w2.weight.detach().numpy())
-    expected = head(queries[:, None], codes).detach().numpy()
-    assert ours.score(queries.numpy()[:, None], codes.numpy()) == pytest.approx(expected, abs=1e-9)
-    assert ours.score(queries.numpy(), codes.numpy()) == pytest.approx(np.diag(expected), abs=1e-9)
-    assert head(queries, codes).detach().numpy() == pytest.approx(np.diag(expected), abs=1e-9)
+    weights = head.w1.weight.detach().numpy(), head.w2.weight.detach().numpy()
+    exact = [[compute_score(*weights, query, code) for code in codes.numpy()] for query in queries.numpy()]
+    assert head.score_all(queries, codes).sigmoid().numpy() == pytest.approx(np.array(exact), abs=1e-9)
+    assert head(queries, codes).sigmoid().detach().numpy() == pytest.approx(np.diag(exact), abs=1e-9)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"w1.weight": np.zeros((5, 30), np.float32)},
-        {"w1.weight": np.zeros((5, 32), np.float64)},
-        {"w1.weight": np.zeros((5, 32, 1), np.float32)},
+        {"w1.weight": np.zeros((8, 30), np.float32)},
+        {"w1.weight": np.zeros((8, 32), np.float64)},
+        {"w1.weight": np.zeros((8, 32, 1), np.float32)},
         {"w1.weight": np.zeros((0, 32), np.float32), "w2.weight": np.zeros((1, 0), np.float32)},
-        {"w1.weight": np.full((5, 32), np.nan, np.float32)},
-        {"w2.weight": np.zeros((2, 5), np.float32)},
-        {"w2.weight": np.zeros((1, 6), np.float32)},
-        {"w3.weight": np.zeros((1, 5), np.float32)},
+        {"w1.weight": np.full((8, 32), np.nan, np.float32)},
+        {"w2.weight": np.zeros((2, 8), np.float32)},
+        {"w2.weight": np.zeros((1, 9), np.float32)},
+        {"w3.weight": np.zeros((1, 8), np.float32)},
     ],
 )
 def test_weights_that_are_no_head_raise_an_error_with_the_path(tmp_path: Path, change: Any) -> None:
-    from safetensors.numpy import save_file
-
     from agent.retrieval.searchers.siamese import load_head
 
-    path = tmp_path / "head.safetensors"
-    save_file({**dict(zip(("w1.weight", "w2.weight"), draw_head(), strict=True)), **change}, path)
+    path = save_head(tmp_path / "head.safetensors", **change)
     with pytest.raises(RunFolderError, match=str(path)):
         load_head(path)
 

@@ -64,12 +64,11 @@ def save_siamese(folder: Path, recipe: Any = "siamese") -> tuple[Path, Any]:
     """Save an untrained model of a recipe with a head, and return its folder and its loss."""
     from safetensors.torch import save_file
 
-    from agent.training.data import TrainingData
     from agent.training.siamese import Siamese
 
     base = str(save_roberta(folder.with_name(f"{folder.name}-base")))
     settings = Siamese.defaults.model_copy(update={"max_tokens": 64})
-    model = Siamese().make_model(base, TrainingData("none", (), (), (), (), (), ()), settings)
+    model = Siamese().make_model(base, None, settings, None)
     loss = Siamese().make_loss(model, settings)
     model.save_pretrained(str(folder))
     save_file(loss.head.state_dict(), folder / HEAD)
