@@ -8,7 +8,17 @@ from typing import Annotated, Literal
 import typer
 
 from agent.cli.declaring import SettingsCommand, add_options
-from agent.cli.options import AnswerOptions, AsJson, FillOptions, Formats, RunFolder, SearcherOptions
+from agent.cli.options import (
+    AnswerOptions,
+    AsJson,
+    Codes,
+    FillOptions,
+    Formats,
+    Language,
+    RunFolder,
+    SearcherOptions,
+    Split,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Turn queries and code into candidate pairs for `agent annotate`.")
 
@@ -203,14 +213,9 @@ def decontaminate(
         typer.Option(metavar="BENCHMARK", help="Benchmark to compare with, as in `agent retrieval run`. Repeatable."),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="File to write, such as clean.jsonl.")],
-    codes: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="File with the codes of benchmarks that do not include them. Repeatable."),
-    ] = None,
-    language: Annotated[
-        str | None, typer.Option(help="Language of the codes. Required if a benchmark has several languages.")
-    ] = None,
-    split: Annotated[str | None, typer.Option(help="Split to read from a folder with splits [default: test].")] = None,
+    codes: Codes = None,
+    language: Language = None,
+    split: Split = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:

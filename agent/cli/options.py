@@ -114,6 +114,14 @@ Like = Annotated[
     Path | None,
     typer.Option(metavar="RUN", help="Base the --dry-run estimate on this run, which must use the same variant."),
 ]
+Codes = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FILE", help="File with the codes of benchmarks that do not include them. Repeatable."),
+]
+Language = Annotated[
+    str | None, typer.Option(help="Language of the codes. Required if a benchmark has several languages.")
+]
+Split = Annotated[str | None, typer.Option(help="Split to read from a folder with splits [default: test].")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from agent.cli.declaring import SettingsCommand, add_options
-from agent.cli.options import AsJson, Like, PoolOptions, SearcherOptions, Without
+from agent.cli.options import AsJson, Codes, Language, Like, PoolOptions, SearcherOptions, Split, Without
 
 app = typer.Typer(no_args_is_help=True, help="Measure how well code searchers answer queries.")
 
@@ -42,12 +42,7 @@ def run(
             "openai:MODEL or model:FOLDER (a folder written by `agent train`). Repeatable.",
         ),
     ],
-    codes: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE", help="File with the codes to search, if the benchmark does not include them. Repeatable."
-        ),
-    ] = None,
+    codes: Codes = None,
     code_view: Annotated[
         Literal["full", "no-docstring", "signature", "body"], typer.Option(help="Part of each code snippet to search.")
     ] = "full",
@@ -56,10 +51,8 @@ def run(
         Path | None,
         typer.Option("-o", "--out", help="Output folder [default: RUN/retrieval or runs/retrieval-NAME]."),
     ] = None,
-    language: Annotated[
-        str | None, typer.Option(help="Language of the codes. Required if the benchmark has several languages.")
-    ] = None,
-    split: Annotated[str | None, typer.Option(help="Split to read from a folder with splits [default: test].")] = None,
+    language: Language = None,
+    split: Split = None,
     with_generated: Annotated[bool, typer.Option("--with-generated", help="Use unreviewed generated code.")] = False,
     as_json: AsJson = False,
     *,

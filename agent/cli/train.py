@@ -103,7 +103,7 @@ def _collect_changes(options: TrainOptions) -> dict[str, Any]:
 
 
 def _print_plan(recipe: Recipe, settings: Hyperparameters, data: TrainingData, leaks: Leaks, *, as_json: bool) -> None:
-    rows = EpochRows(data, recipe.form, settings, recipe.has_in_batch_negatives(settings))
+    rows = EpochRows(data, recipe.form, settings)
     held_out = [*filter(None, [data.validation]), *data.tests]
     plan: dict[str, Any] = {
         "recipe": recipe.name,

@@ -9,10 +9,9 @@ from typing import Annotated, Literal
 import typer
 
 from agent.cli.declaring import add_options
-from agent.cli.options import AsJson
+from agent.cli.options import AsJson, Codes
 
 Option = typer.Option
-Many = list[str] | None
 # fmt: off
 
 
@@ -24,8 +23,7 @@ class TrainOptions:
         metavar="MODEL", help="Model to start from: a folder, or a name on the Hugging Face Hub.")] = None
     pairs: Annotated[Literal["labels", "docstrings"], Option(
         help="Pairs to train on: labelled pairs, or the docstring of each code with the rest of the code.")] = "labels"
-    codes: Annotated[Many, Option(
-        metavar="FILE", help="File with the codes of benchmarks that do not include them. Repeatable.")] = None
+    codes: Codes = None
     language: Annotated[str | None, Option(help="Language of the codes [default: all languages].")] = None
     validation: Annotated[Path | None, Option(
         metavar="BENCHMARK", help="Benchmark that selects the best epoch [default: that of a split folder].")] = None

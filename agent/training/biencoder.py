@@ -34,9 +34,6 @@ class BiEncoder:
     defaults = Hyperparameters()
     unused = frozenset({"in_batch", "rewrite"})
 
-    def has_in_batch_negatives(self, settings: Hyperparameters) -> bool:  # noqa: ARG002
-        return True
-
     def choose_base(self, base: str | None) -> str:
         if base is None:
             raise UsageError(f"The recipe {self.name} trains a pretrained model. Name one with --base.")

@@ -14,7 +14,7 @@ from agent.types import Frozen
 Rewriting = Literal["none", "delete", "copy", "switch"]
 Form = Literal["ranking", "labels"]
 """The rows of a recipe: `ranking` rows have a query, a relevant code and hard negatives, and `labels` rows have a
-query, a code and a label."""
+query, a code and a label. With `ranking`, the other codes of a batch serve as negatives."""
 
 
 class Hyperparameters(Frozen):
@@ -58,9 +58,6 @@ class Recipe(Protocol):
     form: Form
     defaults: Hyperparameters
     unused: frozenset[str]
-
-    def has_in_batch_negatives(self, settings: Hyperparameters) -> bool:
-        """Return whether the other codes of a batch serve as negatives."""
 
     def choose_base(self, base: str | None) -> str | None:
         """Return the base model: `base`, or the default of the recipe. None means that the recipe has no base model.

@@ -54,9 +54,9 @@ class EpochRows:
     """Draws the rows and batches of each epoch, which depend on the data, the settings and the epoch alone.
 
     Let F(q) be the clusters of all codes that are relevant to a query in the group of q. No negative of q is in F(q).
-    With in-batch negatives, no code of another row of the batch is in F(q) either. `batches` is the number of batches
-    of each epoch. `omitted` counts the rows that are left out of the last drawn epoch, because they fit no batch,
-    contradict F(q), or have an empty text or too few negatives.
+    With in-batch negatives (form `ranking`, or `in_batch`), no code of another row of the batch is in F(q) either.
+    `batches` is the number of batches of each epoch. `omitted` counts the rows that are left out of the last drawn
+    epoch, because they fit no batch, contradict F(q), or have an empty text or too few negatives.
 
     Rows of the form `labels` are all pairs. If no pair has label 0, each relevant pair also gives a row with a random
     code and label 0 (section 6.1 of the CoSQA paper). Rows of the form `ranking` are the relevant pairs, each with
@@ -67,9 +67,9 @@ class EpochRows:
     rows of frequent ones. Raises `UsageError` if no pair can be trained on.
     """
 
-    def __init__(self, data: TrainingData, recipe_form: Form, settings: Hyperparameters, in_batch: bool) -> None:
-        self._data, self._settings, self._in_batch = data, settings, in_batch
-        self._is_ranking = recipe_form == "ranking"
+    def __init__(self, data: TrainingData, recipe_form: Form, settings: Hyperparameters) -> None:
+        self._data, self._settings, self._is_ranking = data, settings, recipe_form == "ranking"
+        self._in_batch = self._is_ranking or settings.in_batch
         relevant: defaultdict[int, set[int]] = defaultdict(set)
         for query, code, label in data.pairs:
             if label:

@@ -88,10 +88,6 @@ class Siamese:
     defaults = Hyperparameters(batch_size=32, learning_rate=1e-5, warmup=0.1, pooling="cls")
     unused = frozenset({"hard_negatives", "temperature"})
 
-    def has_in_batch_negatives(self, settings: Hyperparameters) -> bool:
-        """See `Recipe`."""
-        return settings.in_batch
-
     def choose_base(self, base: str | None) -> str:
         """See `Recipe`. The default is CodeBERT. Raises `UsageError` if CodeBERT is not available."""
         if base is None:

@@ -94,7 +94,7 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
     def __init__(self, job: Job, model: Any, record: TrainingRecord) -> None:
         self.job, self.record, self.last_loss = job, record, math.nan
         recipe, settings, benchmark = job.recipe, job.settings, job.data.validation
-        self.rows = EpochRows(job.data, recipe.form, settings, recipe.has_in_batch_negatives(settings))
+        self.rows = EpochRows(job.data, recipe.form, settings)
         self.steps, self.total = self.rows.batches, self.rows.batches * settings.epochs
         self.checkpoint = model_folder.find_checkpoint(job.out)
         loss, rows = recipe.make_loss(model, settings), self.rows.make_dataset()

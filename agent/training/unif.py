@@ -38,10 +38,6 @@ class Unif:
     defaults = Hyperparameters(epochs=10, batch_size=64, learning_rate=2e-3, max_tokens=None, temperature=0.05)
     unused = frozenset({"in_batch", "max_tokens", "mini_batch", "pooling", "rewrite"})
 
-    def has_in_batch_negatives(self, settings: Hyperparameters) -> bool:  # noqa: ARG002
-        """See `Recipe`."""
-        return True
-
     def choose_base(self, base: str | None) -> None:
         """See `Recipe`."""
         if base is not None:

@@ -35,7 +35,7 @@ def test_the_share_of_batches_by_language_follows_equation_2() -> None:
     languages = [language for language, size in sizes.items() for _ in range(size)]
     data = make_data([(code, code, 1) for code in range(1025)], 1025, languages=languages)
     recipe = load_recipe("macp")
-    rows = EpochRows(data, recipe.form, recipe.defaults.model_copy(update={"batch_size": 5, "seed": 3}), in_batch=True)
+    rows = EpochRows(data, recipe.form, recipe.defaults.model_copy(update={"batch_size": 5, "seed": 3}))
     batches = [batch for epoch in range(20) for batch in rows.draw(epoch)]
     assert {len(row.codes) for batch in batches for row in batch} == {1 + 7}
     counts = Counter(languages[batch[0].codes[0]] for batch in batches)

@@ -30,8 +30,8 @@ def make_data(pairs: Sequence[tuple[int, int, int]], count: int, **changes: Any)
     return TrainingData("data", pairs=[TrainingPair(*pair) for pair in pairs], **(values | changes))
 
 
-def make_rows(data: TrainingData, form: Form = "ranking", in_batch: bool = True, **chosen: Any) -> EpochRows:
-    return EpochRows(data, form, Hyperparameters(**chosen), in_batch)
+def make_rows(data: TrainingData, form: Form = "ranking", **chosen: Any) -> EpochRows:
+    return EpochRows(data, form, Hyperparameters(**chosen))
 
 
 @st.composite
@@ -74,7 +74,7 @@ def test_no_batch_holds_a_false_negative(
 ) -> None:
     form: Form = "ranking" if ranks else "labels"
     try:
-        rows = make_rows(data, form, in_batch, batch_size=size, hard_negatives=negatives, alpha=alpha)
+        rows = make_rows(data, form, in_batch=in_batch, batch_size=size, hard_negatives=negatives, alpha=alpha)
     except UsageError:
         reject()
     for batches in map(rows.draw, range(3)):
@@ -83,7 +83,7 @@ def test_no_batch_holds_a_false_negative(
             assert 1 <= len(batch) <= size
             for place, row in enumerate(batch):
                 assert len(row.codes) == 1 + negatives * ranks
-                check_row(data, row, [*batch[:place], *batch[place + 1 :]] if in_batch else [])
+                check_row(data, row, [*batch[:place], *batch[place + 1 :]] if ranks or in_batch else [])
             assert alpha is None or len({data.languages[code] for row in batch for code in row.codes}) == 1
         if ranks and alpha is None:
             assert sum(map(len, batches)) + rows.omitted == len({pair for pair in data.pairs if pair.label})

@@ -174,7 +174,6 @@ def test_recipes_have_the_hyperparameters_of_the_paper() -> None:
         settings = recipe.defaults
         assert (settings.batch_size, settings.learning_rate, settings.warmup) == (32, 1e-5, 0.1)
         assert (settings.pooling, settings.in_batch, settings.rewrite) == ("cls", in_batch, rewrite)
-        assert recipe.has_in_batch_negatives(settings) == in_batch
 
 
 @pytest.mark.parametrize("pooling", [None, "cls", "mean"])
