@@ -115,7 +115,7 @@ def test_codes_with_label_0_come_before_random_codes() -> None:
 
 
 def test_pairs_without_label_0_give_one_random_negative_each() -> None:
-    rows = make_rows(make_data([(0, 0, 1), (1, 1, 1)], 12, code_clusters=[0, 1, *[2] * 9, 0]), "labels", False)
+    rows = make_rows(make_data([(0, 0, 1), (1, 1, 1)], 12, code_clusters=[0, 1, *[2] * 9, 0]), "labels")
     drawn = [[row for batch in rows.draw(epoch) for row in batch] for epoch in range(100)]
     assert all(sorted((row.query, row.label) for row in epoch) == [(0, 0), (0, 1), (1, 0), (1, 1)] for epoch in drawn)
     negatives = {(row.query, row.codes[0]) for epoch in drawn for row in epoch if not row.label}
@@ -132,7 +132,7 @@ def test_batches_have_equal_sizes_and_a_row_that_fits_none_is_left_out_and_count
 
 def test_labels_that_contradict_a_near_duplicate_are_left_out() -> None:
     data = make_data([(0, 0, 1), (1, 1, 0), (1, 2, 0)], 3, query_groups=[0, 0], code_clusters=[0, 0, 1])
-    rows = make_rows(data, "labels", in_batch=False)
+    rows = make_rows(data, "labels")
     assert sorted(row[:2] for row in rows.draw(0)[0]) == [(0, (0,)), (1, (2,))]
     assert rows.omitted == 1
 
