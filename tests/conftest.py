@@ -195,9 +195,19 @@ def real_data() -> Path:
 @pytest.fixture(scope="session")
 def commands() -> Iterator[Path]:
     """A folder to add to the PATH. It contains a command `agent` that starts within milliseconds."""
+    from tests.cli.commands import Commands, serve_commands
+
+    with serve_commands() as Commands.commands:
+        yield Commands.commands
+
+
+@pytest.fixture(scope="session")
+def training_commands() -> Iterator[Path]:
+    """As `commands`, but the command has also imported the libraries for training, which takes seconds."""
     from tests.cli.commands import serve_commands
 
-    with serve_commands() as folder:
+    modules = ("agent.training.trainer", "agent.training.biencoder", "agent.training.unif")
+    with serve_commands(*modules, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1") as folder:
         yield folder
 
 

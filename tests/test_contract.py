@@ -202,6 +202,6 @@ def test_every_output_matches_the_contract(tmp_path: Path) -> None:
 if __name__ == "__main__":
     import tempfile
 
-    with serve_commands(), tempfile.TemporaryDirectory() as name:
+    with serve_commands() as Commands.commands, tempfile.TemporaryDirectory() as name:
         document = {**describe_interface(), "outputs": collect_outputs(Path(name))}
     CONTRACT.write_text(json.dumps(document, indent=1) + "\n")

@@ -73,17 +73,20 @@ def make_environment(**changes: str) -> dict[str, str]:
 
 
 @contextmanager
-def serve_commands() -> Iterator[Path]:
-    """Start the process that is forked for each command. Yield a folder for PATH with an `agent` that uses it."""
+def serve_commands(*imports: str, **environment: str) -> Iterator[Path]:
+    """Start the process that is forked for each command. Yield a folder for PATH with an `agent` that uses it.
+
+    The process imports the modules `imports` too, with additional environment variables.
+    """
     with tempfile.TemporaryDirectory(prefix="agent-forks-") as name:
         folder = Path(name)
-        Commands.server = f"{folder}/socket"
-        command = shlex.join([sys.executable, "-S", "-E", forks.__file__, Commands.server])
+        command = shlex.join([sys.executable, "-S", "-E", forks.__file__, f"{folder}/socket"])
         (folder / "agent").write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         (folder / "agent").chmod(0o755)
-        code = f"from tests.cli.forks import serve; serve({Commands.server!r})"
+        code = f"from tests.cli.forks import serve; serve({f'{folder}/socket'!r}, {imports!r})"
+        variables = {**os.environ, **environment}
         with subprocess.Popen(
-            [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables
         ) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
@@ -94,8 +97,8 @@ def serve_commands() -> Iterator[Path]:
 class Commands:
     """Runs consecutive commands in `folder`."""
 
-    server: ClassVar[str]
-    """The socket of the process that is forked for each command."""
+    commands: ClassVar[Path]
+    """The folder of the process that is forked for each command (`serve_commands`), unless an instance has another."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -111,7 +114,7 @@ class Commands:
         with Path(os.devnull).open() as null, out.open("wb") as out_file, err.open("wb") as err_file:
             files = [stream.fileno() for stream in (null, out_file, err_file)]
             words = list(map(str, arguments))
-            connection, pid = forks.start(self.server, words, str(self.folder), make_environment(**changes), files)
+            connection, pid = forks.start(f"{self.commands}/socket", words, str(self.folder), make_environment(**changes), files)
         self._running = Running(pid, connection, out, err)
         return self._running
 

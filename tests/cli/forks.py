@@ -40,12 +40,12 @@ def start(
     return connection, int(connection.recv(_MESSAGE))
 
 
-def serve(server: str) -> None:
-    """Run commands until standard input ends."""
+def serve(server: str, imports: Sequence[str]) -> None:
+    """Import the package and `imports`, and run commands until standard input ends."""
     import gc
     from importlib import import_module
 
-    for name in _IMPORTED.split():
+    for name in (*_IMPORTED.split(), *imports):
         import_module(name)
     from agent.prompts import Prompts
 

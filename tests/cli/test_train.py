@@ -26,7 +26,9 @@ def make_pairs(numbers: range = range(12), **changes: Any) -> list[dict[str, Any
 
 
 @pytest.fixture
-def trainer(agent: Commands) -> Commands:
+def trainer(agent: Commands, request: pytest.FixtureRequest) -> Commands:
+    if request.node.get_closest_marker("embed"):
+        agent.commands = request.getfixturevalue("training_commands")
     agent.write("pairs.jsonl", make_pairs())
     return agent
 
