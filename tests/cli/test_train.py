@@ -123,10 +123,10 @@ def test_leaks_are_recorded_if_they_are_allowed(based: Commands) -> None:
 def test_a_dry_run_reports_steps_and_leaks_and_writes_nothing(trainer: Commands) -> None:
     before = set(trainer.folder.rglob("*"))
     options = ("--validation", "pairs.jsonl", "--hard-negatives", "2", "--dry-run")
-    plan = trainer(*TRAIN[:6], "--batch-size", "4", *options, "--json", **OFFLINE).json
+    plan = trainer(*TRAIN[:6], "--base", ".", "--batch-size", "4", *options, "--json", **OFFLINE).json
     assert (plan["steps_per_epoch"], plan["steps"], plan["settings"]["hard_negatives"]) == (3, 9, 2)
     assert [leaks["queries"] for leaks in plan["leaks"].values()] == [12]
-    assert trainer(*TRAIN[:6], *options, **OFFLINE).code == DONE
+    assert trainer(*TRAIN[:6], "--base", ".", *options, **OFFLINE).code == DONE
     assert {path for path in trainer.folder.rglob("*") if not path.name.startswith(".")} <= before
 
 

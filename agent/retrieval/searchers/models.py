@@ -208,6 +208,10 @@ def load_model(model: str, recipe: Recipe | None, *, device: str, trust_remote_c
         config_kwargs=trust,
         **({**_CUSTOM_OUTPUT, "module_output_name": "sentence_embedding"} if pools_itself else {}),
     )
+    # sentence-transformers does not compare an explicit length with the model's
+    positions = getattr(transformer.config, "max_position_embeddings", 0)
+    if recipe.max_tokens is not None and 0 < positions < recipe.max_tokens:
+        transformer.max_seq_length = positions
     if recipe.mode is not None:
         if recipe.mode not in transformer.tokenizer.get_vocab():
             raise UsageError(

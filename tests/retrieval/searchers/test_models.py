@@ -20,6 +20,7 @@ from agent.retrieval.searchers.recipes import RECIPES, EmbedderOptions, find_rec
 from agent.retrieval.searchers.registry import make_searcher
 from tests.retrieval.searchers import tiny_models
 from tests.retrieval.searchers.tiny_models import publish, save_custom_model, save_roberta, save_sentence_transformer
+from tests.training.tiny import save_bert
 
 pytestmark = pytest.mark.embed
 
@@ -104,6 +105,12 @@ def test_texts_that_are_too_long_are_truncated_and_counted(hub: Path) -> None:
     embedded = HuggingFaceEmbedder(model, EmbedderOptions()).embed(["a" * 510, "a" * 511, "a" * 5000], "code")
     assert embedded.counts == {"cut": 2}
     assert embedded.vectors[0] == pytest.approx(embedded.vectors[2], abs=1e-5)
+
+
+def test_texts_are_truncated_to_the_positions_of_a_short_model(tmp_path: Path) -> None:
+    options = EmbedderOptions(pooling="mean", **NO_PREFIXES)
+    embedder = HuggingFaceEmbedder(str(save_bert(tmp_path / "short")), options)  # 64 positions
+    assert embedder.embed(["a" * 10, "a b " * 100], "code").counts == {"cut": 1}
 
 
 def test_a_model_without_recipe_raises_an_error_with_the_options(hub: Path) -> None:
