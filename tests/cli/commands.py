@@ -114,7 +114,8 @@ class Commands:
         with Path(os.devnull).open() as null, out.open("wb") as out_file, err.open("wb") as err_file:
             files = [stream.fileno() for stream in (null, out_file, err_file)]
             words = list(map(str, arguments))
-            connection, pid = forks.start(f"{self.commands}/socket", words, str(self.folder), make_environment(**changes), files)
+            server, environment = f"{self.commands}/socket", make_environment(**changes)
+            connection, pid = forks.start(server, words, str(self.folder), environment, files)
         self._running = Running(pid, connection, out, err)
         return self._running
 
