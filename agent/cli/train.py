@@ -44,7 +44,8 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
     recipe = load_recipe(name)
     for option in sorted(recipe.unused & changes.keys()):
         raise ConfigError(f"--{option.replace('_', '-')}: the recipe {name} does not use this option. Remove it.")
-    base, settings = recipe.choose_base(options.base), recipe.defaults.model_copy(update=changes)
+    base = None if options.dry_run else recipe.choose_base(options.base)
+    settings = recipe.defaults.model_copy(update=changes)
     try:
         with Steps(notes) as steps:
             data = read_training_data(
