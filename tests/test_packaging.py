@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.corpus.answers import ANSWER
 from agent.graph import collect_known_roles
 
 ROOT = Path(__file__).parent.parent
@@ -50,7 +51,8 @@ def test_the_wheel_contains_the_data_folders(installed: Path, folder: str) -> No
 def test_graphs_and_prompts_of_the_wheel_work(installed: Path) -> None:
     assert run(installed, "-m", "agent", "graph", "full").startswith("flowchart LR")
     code = "from agent.prompts import Prompts; print(*Prompts().hash_templates())"
-    assert set(run(installed, "-c", code).split()) == {"reask", *(role.name for role in collect_known_roles())}
+    roles = {role.name for role in (*collect_known_roles(), ANSWER)}
+    assert set(run(installed, "-c", code).split()) == {"reask", *roles}
 
 
 def test_the_wheel_contains_the_files_for_sandboxes(installed: Path) -> None:

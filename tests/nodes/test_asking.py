@@ -17,7 +17,8 @@ from tests.scripts import PAIR
 
 def make_tools() -> Tools:
     gateway, recorder = Gateway(models=None), Recorder(PAIR)  # type: ignore[arg-type]
-    return Tools(Asker(gateway, Prompts(), recorder, pair_id="1"), recorder, PythonLanguage(), PipelineConfig())
+    asker, config = Asker(gateway, Prompts(), recorder, pair_id="1"), PipelineConfig(criterion="half")
+    return Tools(asker, recorder, PythonLanguage(), config)
 
 
 def make_evidence(address: str, seconds: str) -> State:
@@ -31,7 +32,7 @@ def test_prompts_receive_only_query_code_language_and_context() -> None:
     pair = Pair(id="secret", query="q", code="c", context="ctx", meta={"label": 1, "votes": [1]})
     variables = collect_pair_variables({"pair": pair}, make_tools())
     assert variables == {
-        "query": "q", "code": "c", "language": "python", "fence": "python", "context": "ctx", "criterion": "exact",
+        "query": "q", "code": "c", "language": "python", "fence": "python", "context": "ctx", "criterion": "half",
         "spec": None,
     }  # fmt: skip
 
