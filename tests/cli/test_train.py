@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -55,6 +56,8 @@ def test_a_trained_model_is_measured_and_found_by_retrieval(based: Commands) -> 
     assert (again.code, "--searcher model:m" in again.out) == (DONE, True), again.err
     found = based("retrieval", "run", "held.jsonl", "--searcher", "model:m", "-o", "r", **OFFLINE)
     assert found.code == DONE, found.err
+    rankings = json.loads((based.folder / "r/manifest.json").read_text())["rankings"]
+    assert rankings["model:m"]["training"]["recipe"] == "biencoder"
 
 
 @pytest.mark.embed

@@ -28,6 +28,8 @@ from agent.wording import plural
 if TYPE_CHECKING:
     import numpy as np
 
+    from agent.retrieval.searchers.trained import TrainingRecord
+
 _PLURAL: Mapping[Kind, str] = {"query": "queries", "code": "codes"}
 _BATCH_TEXTS, _BATCH_CHARACTERS = 64, 65_536
 _QUERY_BATCH_SIZE = 64
@@ -168,13 +170,14 @@ class VectorSearcher:
     """Base class of searchers that rank codes by a score of two vectors. Subclasses implement `_find_best`.
 
     Vectors are stored in `folder`, so an interrupted command resumes after the last complete batch. When texts are
-    embedded, messages for the user are added to `notes`.
+    embedded, messages for the user are added to `notes`. `training` describes how `agent train` made the model.
     """
 
     def __init__(self, embedder: Embedder, folder: Path) -> None:
         self._embedder = embedder
         self._folder = folder
         self.notes: tuple[str, ...] = ()
+        self.training: TrainingRecord | None = None
         self.name, self.about, self.settings = embedder.name, embedder.about, embedder.settings
 
     def index(self, codes: Sequence[str], progress: Progress) -> None:

@@ -116,10 +116,15 @@ def make_trained_searcher(folder: Path, options: EmbedderOptions) -> Searcher:
         from agent.retrieval.searchers import dense, models, siamese, unif
     except ImportError as error:
         raise ExtraMissing("embed", error) from error
+    searcher: dense.VectorSearcher
     if record.recipe == "unif":
-        return dense.DenseSearcher(unif.UnifEmbedder(folder), options.embeddings)
-    options = replace(options, pooling=None, trust_remote_code=False)
-    embedder = models.HuggingFaceEmbedder(str(folder), options, name)
-    if record.recipe in WITHOUT_HEAD:
-        return dense.DenseSearcher(embedder, options.embeddings)
-    return siamese.SiameseSearcher(embedder, siamese.load_head(folder / HEAD), options.embeddings)
+        searcher = dense.DenseSearcher(unif.UnifEmbedder(folder), options.embeddings)
+    else:
+        options = replace(options, pooling=None, trust_remote_code=False)
+        embedder = models.HuggingFaceEmbedder(str(folder), options, name)
+        if record.recipe in WITHOUT_HEAD:
+            searcher = dense.DenseSearcher(embedder, options.embeddings)
+        else:
+            searcher = siamese.SiameseSearcher(embedder, siamese.load_head(folder / HEAD), options.embeddings)
+    searcher.training = record
+    return searcher
