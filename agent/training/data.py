@@ -145,6 +145,8 @@ def _iterate_pairs(path: Path, kind: str, opener: _Opener, notes: list[str]) -> 
         for row in read_rows(path):
             fields = {"language": str(row.fields.get("language") or "python"), "meta": row.fields}
             yield LabelledPair(Pair.model_validate({"id": "", "query": "", "code": row.get_text("code"), **fields}), 1)
+    elif "code" in names:
+        raise UsageError(f"{path}: has codes without queries. To train on their docstrings, pass --pairs docstrings.")
     else:
         benchmark = opener(path)
         notes += benchmark.notes

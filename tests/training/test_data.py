@@ -188,6 +188,11 @@ def test_codes_without_a_docstring_are_skipped_and_counted(tmp_path: Path) -> No
     assert (data.queries, [note.split()[1] for note in data.notes]) == (["Return 1."], ["3", "1", "1"])
 
 
+def test_codes_without_queries_need_the_option_for_docstrings(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--pairs docstrings"):
+        read(write(tmp_path / "codes.jsonl", [{"code": "f()"}]))
+
+
 def test_docstring_pairs_come_from_any_data(tmp_path: Path) -> None:
     code, expected = FUNCTION.format("it", 1), [("Return it.", "def f(a):\n    return a + 1", 1)]
     split = write_split(tmp_path / "split", train=[("q", code, 0)], test=[("q", FUNCTION.format("x", 2), 1)])
