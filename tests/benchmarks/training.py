@@ -71,7 +71,7 @@ def make_base(folder: Path, texts: Sequence[str], *, layers: int = 2, dimensions
 
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    words = normalizers.Replace(Regex("([a-z0-9])([A-Z])"), r"\1 \2"), normalizers.Replace("_", " ")
+    words = normalizers.Replace(Regex("(?<=[a-z0-9])(?=[A-Z])"), " "), normalizers.Replace("_", " ")
     tokenizer.normalizer = normalizers.Sequence([*words, normalizers.Lowercase()])
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(vocab_size=8_000, special_tokens=list(special.values()), show_progress=False)
