@@ -23,7 +23,7 @@ from agent.retrieval.code_views import extract_view
 
 TOKENS, BATCH = 96, 64
 _CONTRASTIVE = ("--pooling", "mean", "--epochs", "3", "--learning-rate", "5e-4")
-_SIAMESE = ("--epochs", "4", "--learning-rate", "1e-3")
+_SIAMESE = ("--epochs", "8", "--learning-rate", "1e-3")
 RECIPES: dict[str, tuple[str, ...]] = {
     "biencoder": ("biencoder", *_CONTRASTIVE),
     "biencoder-.01": ("biencoder", *_CONTRASTIVE, "--temperature", ".01"),
@@ -64,7 +64,10 @@ def write_training_codes(data: Path, out: Path) -> int:
 
 
 def make_base(folder: Path, texts: Sequence[str], *, layers: int = 2, dimensions: int = 128, seed: int = 0) -> None:
-    """Write a transformer with random weights, and a tokenizer for `texts` that splits identifiers into words."""
+    """Write a transformer with random weights, and a tokenizer for `texts` that splits identifiers into words.
+
+    Positions start from zero vectors. Random ones are as long as the vectors of words, and hide common words.
+    """
     import torch
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
@@ -87,8 +90,12 @@ def make_base(folder: Path, texts: Sequence[str], *, layers: int = 2, dimensions
         num_attention_heads=4,
         intermediate_size=4 * dimensions,
         max_position_embeddings=TOKENS,
+        hidden_dropout_prob=0,
+        attention_probs_dropout_prob=0,
     )
-    BertModel(config).save_pretrained(folder)
+    model = BertModel(config)
+    torch.nn.init.zeros_(model.embeddings.position_embeddings.weight)
+    model.save_pretrained(folder)
     fast.save_pretrained(folder)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.corpus.near_duplicates import shingle_code, shingle_text
+from agent.corpus.near_duplicates import cluster, shingle_code, shingle_query
 from agent.datasets.benchmark import Benchmark
 from agent.training.data import TrainingData, read_training_data
 from agent.training.leaks import find_leaks
@@ -78,13 +77,6 @@ def test_codes_leak_from_a_similarity_of_four_fifths_up(size: int) -> None:
     assert counts["near_codes"] == sum(count / (size + more) >= 0.8 for count, more in shared)
 
 
-def count_by_brute_force(texts: list[str], held_out: list[str], shingle: Any) -> list[int]:
-    """Return the number of held-out texts that equal a text, and of others that are nearly equal to one."""
-    pairs = [(own, shingle(own), other, shingle(other)) for own in held_out for other in texts]
-    near = {own for own, first, _, second in pairs if len(first & second) / len(first | second) >= 0.8}
-    return [len(set(held_out) & set(texts)), len(near - set(texts))]
-
-
 @st.composite
 def similar_texts(draw: st.DrawFn) -> Texts:
     """Two lists of distinct texts that differ from a few texts by their ends and by a few words."""
@@ -97,11 +89,21 @@ def similar_texts(draw: st.DrawFn) -> Texts:
     return draw(texts), draw(texts)
 
 
-@given(similar_texts(), similar_texts())
-def test_exactly_the_leaks_that_brute_force_finds_are_counted(queries: Texts, codes: Texts) -> None:
-    data = make_data(queries[0], codes[0], make_benchmark(queries[1], *codes[1], language="java"))
-    expected = count_by_brute_force(*queries, lambda query: shingle_text(" ".join(query.lower().split())))
-    assert list(count_leaks(data).values()) == expected + count_by_brute_force(*codes, shingle_code)
+@given(similar_texts(), st.sampled_from(["queries", "codes"]))
+def test_leaks_are_near_duplicates_and_never_connect_two_clusters(texts: Texts, kind: str) -> None:
+    train, held_out = texts
+    shingle = shingle_query if kind == "queries" else shingle_code
+    names = cluster([*train, *held_out], len(train) + len(held_out), ignore, shingle)
+    for own, name in zip(held_out, names[len(train) :], strict=True):
+        similarities = [len(shingle(own) & shingle(text)) / len(shingle(own) | shingle(text)) for text in train]
+        counts = count_leaks(
+            make_data(train, ["x"], make_benchmark([own], "y"))
+            if kind == "queries"
+            else make_data(["x"], train, make_benchmark(["y"], own, language="java"))
+        )
+        assert counts[kind] == (own in train)
+        assert counts[f"near_{kind}"] <= (max(similarities) >= 0.8 and name in names[: len(train)])
+        assert counts[f"near_{kind}"] or own in train or max(similarities) < 0.95
 
 
 @pytest.mark.real_data
