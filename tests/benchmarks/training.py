@@ -66,7 +66,7 @@ def write_training_codes(data: Path, out: Path) -> int:
 def make_base(folder: Path, texts: Sequence[str], *, layers: int = 2, dimensions: int = 128, seed: int = 0) -> None:
     """Write a transformer with random weights, and a tokenizer for `texts` that splits identifiers into words.
 
-    Positions start from zero vectors. Random ones are as long as the vectors of words, and hide common words.
+    Vectors of positions and token types start from zero. Random ones are as long as those of words, and hide them.
     """
     import torch
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -94,7 +94,8 @@ def make_base(folder: Path, texts: Sequence[str], *, layers: int = 2, dimensions
         attention_probs_dropout_prob=0,
     )
     model = BertModel(config)
-    torch.nn.init.zeros_(model.embeddings.position_embeddings.weight)
+    for table in (model.embeddings.position_embeddings, model.embeddings.token_type_embeddings):
+        torch.nn.init.zeros_(table.weight)
     model.save_pretrained(folder)
     fast.save_pretrained(folder)
 
