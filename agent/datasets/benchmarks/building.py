@@ -173,7 +173,7 @@ class BenchmarkBuilder:
         grades[item] = max(grades.get(item, grade), grade)
 
     def build(self, *, may_lack_grades: bool = False) -> Benchmark:
-        """Return the benchmark. If it lacks grades, a note says so.
+        """Return the benchmark. If it lacks grades, there is a note.
 
         Raises:
             InputError: there are no queries or no codes, or no grades although `may_lack_grades` is false.
