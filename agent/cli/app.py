@@ -375,7 +375,10 @@ def export(
     min_agreement: Annotated[
         float,
         typer.Option(
-            min=0, max=1, metavar="X", help="Export only pairs with at least this share of the rounds in agreement."
+            min=0,
+            max=1,
+            metavar="X",
+            help="Export only pairs with at least this share of the rounds in agreement (two of three: 0.66).",
         ),
     ] = 0.0,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing export.")] = False,

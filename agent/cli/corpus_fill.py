@@ -20,10 +20,18 @@ from agent.corpus.output import open_output
 from agent.errors import RunStopped, UsageError
 from agent.evaluation.ablation import choose_variants, make_budget
 from agent.events import Note
+from agent.exports.rows import format_left_out
 from agent.graph import always_tests, collect_roles
 from agent.store.run_view import load_run
 from agent.tracing import export_traces
 from agent.wording import plural
+
+_SKIPPED = {
+    "no_intent": "without search intent",
+    "error": "with a pair that ended in an error",
+    "pending": "with a pair that is not annotated yet",
+    "language": "in a language that cannot be tested",
+}
 
 
 def run(source: Path, out: Path, variant: str, attempts: int, *, force: bool, options: FillOptions) -> None:
@@ -41,10 +49,11 @@ def run(source: Path, out: Path, variant: str, attempts: int, *, force: bool, op
     roles = (*collect_roles(WRITING), *collect_roles(tests))
     writer, *others = (str(models.for_role(role).identity().get("model")) for role in roles)
     check_corpus_output(out, [source], force=force)
+    with load_run(source) as view:
+        gaps, skipped = find_gaps(view, writer)
+    gaps = gaps[: options.limit]
     check_writable(folder, settings.cache)
     print_unused_options(notes, options, [WRITING, tests], models)
-    with load_run(source) as view:
-        gaps = find_gaps(view, writer)[: options.limit]
     shared = {"model": models, "config": config, "prompts": settings.prompts, "cache": settings.cache}
     shared |= {"budget": make_budget(runs, models, config.runner), "retry_errors": options.retry_errors}
     try:
@@ -58,14 +67,20 @@ def run(source: Path, out: Path, variant: str, attempts: int, *, force: bool, op
     failed, errors = results.removed["no match"], results.removed["error"]
     if options.as_json:
         counts = {"without_match": len(gaps), "filled": results.kept, "not_filled": failed, "errors": errors}
-        usage = {"tokens": spent.before_tokens, "cost_usd": spent.before_usd}
-        print_json({"out": str(out), **counts, **usage, "model": writer, "independent": writer not in others})
+        usage = {"tokens": spent.before_tokens, "cost_usd": spent.before_usd, "model": writer}
+        print_json({"out": str(out), **counts, "skipped": skipped, **usage, "independent": writer not in others})
     else:
         filled = f"{results.kept:,} of {plural(len(gaps), 'query', 'queries')} without a match filled"
         failures = f"{failed:,} not filled after {plural(attempts, 'attempt')}, {plural(errors, 'error')}"
         tokens = "unknown" if spent.before_tokens is None else f"{spent.before_tokens:,}"
         print_text(console, f"{out}: {filled}, {failures}\ntokens: {tokens}, {format_cost(spent.before_usd)}")
-        if writer in others:
+        if skipped:
+            reasons = {_SKIPPED[status]: count for status, count in skipped.items()}
+            print_text(console, f"skipped queries: {format_left_out(reasons)}")
+        if errors:
+            print_text(console, "Pass --retry-errors --force to ask again for the queries that ended in an error.")
+        if results.kept and writer in others:
             print_text(console, f"This is no independent check, because {writer} also tests or judges its own code.")
-        print_text(console, f"Next: agent review {quote(str(runs[1]))} --only generated")
+        if results.kept:
+            print_text(console, f"Next: agent review {quote(str(runs[1]))} --only generated")
     raise typer.Exit(SOME_ERRORS if errors else DONE)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agent.annotator import Annotator
 from agent.corpus.output import CorpusWriter
+from agent.errors import UsageError
 from agent.graph import END, Variant
 from agent.languages import built_in_languages
 from agent.nodes.asking import WriteCode
@@ -41,61 +42,73 @@ class Gap:
         """Build the pair for the node `write_code`."""
         self.attempt, code, context = self.attempt + 1, self.pair.code, self.query.context
         if code:
-            context = f"Why the earlier code was rejected:\n{self.reason}\n{context or ''}"
+            rejection = f"Why the earlier code was rejected:\n{self.reason}"
+            context = f"{context}\n\n{rejection}" if context else rejection
         changes = {"id": f"{self.query.id}/generated-{self.attempt}", "code": code, "context": context}
         self.pair = self.query.model_copy(update=changes)
 
 
-def find_gaps(run: RunView, model: str) -> list[Gap]:
-    """Return the queries without a pair with label 1. `model` is the name of the model that will write code.
+def find_gaps(run: RunView, model: str) -> tuple[list[Gap], Counter[str]]:
+    """Return the queries without a match, and count the skipped queries by reason.
 
-    Skips queries without search intent, queries with pairs that are not annotated yet, and languages that cannot be
-    tested. A query has a context if all of its pairs share it.
+    Skips queries without search intent (`no_intent`), queries with a pair that ended in an error (`error`) or is not
+    annotated yet (`pending`), and languages that cannot be tested (`language`). A query has a context if all of its
+    pairs share it. `model` is the name of the model that will write code.
     """
-    statuses = {label.id: label.status for label in run.index.iterate_labels()}
-    queries, others, languages = dict[tuple[str, str], Pair](), set[tuple[str, str]](), built_in_languages()
+    labels = {label.id: label.status for label in run.index.iterate_labels()}
+    queries, statuses = dict[tuple[str, str], Pair](), defaultdict[tuple[str, str], set[str]](set)
     for pair in run.pairs():
         key = pair.language, pair.query
         meta = {"query_id": pair.meta.get("query_id", pair.id), "source": GENERATED, "model": model}
         query = queries.setdefault(key, pair.model_copy(update={"code": "", "meta": meta}))
         if query.context != pair.context:
             queries[key] = query.model_copy(update={"context": None})
-        if statuses.get(pair.id) in (None, "1", "no_intent") or pair.language not in languages:
-            others.add(key)
-    return [Gap(query, query) for key, query in queries.items() if key not in others]
+        statuses[key].add(labels.get(pair.id, "pending"))
+    gaps, skipped = list[Gap](), Counter[str]()
+    for key, query in queries.items():
+        reason = next((status for status in ("1", "no_intent", "error", "pending") if status in statuses[key]), None)
+        if reason is None and query.language in built_in_languages():
+            gaps.append(Gap(query, query))
+        elif reason != "1":
+            skipped[reason or "language"] += 1
+    return gaps, skipped
 
 
 async def fill(gaps: Sequence[Gap], runs: tuple[Path, Path], variant: Variant, attempts: int, **options: Any) -> None:
     """Fill gaps. Each attempt extends both runs: one writes code, and one tests it. Finished work is reused.
 
     Code is accepted if its label is 1, its test passed and no reviewer rejected it. `options` are arguments of
-    `Annotator`, which also documents the errors.
+    `Annotator`, which also documents the other errors.
+
+    Raises:
+        UsageError: the runs have code for other queries.
     """
-    async with AsyncExitStack() as stack:
-        writer, tester = [
-            await stack.enter_async_context(Annotator(variant=chosen, run_dir=run, **options))
-            for chosen, run in zip((WRITING, variant), runs, strict=True)
-        ]
-        for _ in range(attempts):
-            if not (waiting := [gap for gap in gaps if gap.reason and not gap.error]):
-                return
-            for gap in waiting:
-                gap.start_attempt()
-            await _annotate(writer, runs[0], waiting)
-            for gap in (waiting := [gap for gap in waiting if not gap.error]):
-                gap.pair = gap.query.model_copy(update={"id": gap.pair.id, "code": gap.result.reason})
-            await _annotate(tester, runs[1], waiting)
-            verdicts = read_verdicts(runs[1] / files.REVIEWS)
-            for gap in waiting:
-                gap.review = verdicts.get(gap.pair.id)
-                gap.reason = _explain_rejection(gap.result, gap.review)
+    for _ in range(attempts):
+        if not (waiting := [gap for gap in gaps if gap.reason and not gap.error]):
+            return
+        for gap in waiting:
+            gap.start_attempt()
+        await _annotate(waiting, WRITING, runs[0], options)
+        for gap in (waiting := [gap for gap in waiting if not gap.error]):
+            gap.pair = gap.query.model_copy(update={"id": gap.pair.id, "code": gap.result.reason})
+        await _annotate(waiting, variant, runs[1], options)
+        verdicts = read_verdicts(runs[1] / files.REVIEWS)
+        for gap in waiting:
+            gap.review = verdicts.get(gap.pair.id)
+            gap.reason = _explain_rejection(gap.result, gap.review)
 
 
-async def _annotate(annotator: Annotator, run: Path, gaps: Sequence[Gap]) -> None:
+async def _annotate(gaps: Sequence[Gap], variant: Variant, run: Path, options: dict[str, Any]) -> None:
     """Annotate the pairs of the gaps. Pairs that are in the run already stay unchanged."""
     earlier = load_run(run).pairs() if (run / files.MANIFEST).exists() else ()
     pairs = {pair.id: pair for pair in (*(gap.pair for gap in gaps), *earlier)}
-    results = {result.id: result async for result in annotator.annotate(list(pairs.values()), limit=len(gaps))}
+    for gap in gaps:
+        stored = pairs[gap.pair.id]
+        if not stored.code and stored != gap.pair:
+            problem = f"{run}: pair {stored.id!r} belongs to another query or context"
+            raise UsageError(f"{problem}. Pass another file with -o, or remove {run.parent}.")
+    async with Annotator(variant=variant, run_dir=run, **options) as annotator:
+        results = {result.id: result async for result in annotator.annotate(list(pairs.values()), limit=len(gaps))}
     for gap in gaps:
         gap.pair, gap.result, error = pairs[gap.pair.id], results[gap.pair.id], results[gap.pair.id].error
         gap.error = f"{error.type}: {error.message}" if error else ""

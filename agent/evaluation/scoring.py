@@ -296,6 +296,8 @@ def build_report(
         sources.add(path, round)
     if round is not None and not sources.runs:
         raise UsageError("--round requires a run folder. Pass a run folder or omit --round.")
+    if min_agreement is not None and round is not None:
+        raise UsageError("--min-agreement compares rounds, and --round reads one of them. Omit one of the two options.")
     if min_agreement is not None and not any(run.rounds for run in sources.runs):
         raise UsageError("--min-agreement requires a run with several rounds. Annotate the pairs with --rounds 3.")
     if list_errors and (gold is None or not sources.runs):

@@ -7,14 +7,14 @@ evaluate/run_evalute_transformer.py).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from agent.datasets.encoding import dumps
-from agent.exports.rows import Export, TextNumbers, escape_surrogates
-from agent.types import Pair
+from agent.exports.rows import Export, Row, TextNumbers, escape_surrogates
+from agent.types import GENERATED, Pair
 from agent.wording import plural
 
 
@@ -34,7 +34,7 @@ def write_beir(export: Export, folder: Path) -> None:
     with (folder / "queries.jsonl").open("wb") as query_file, (folder / "corpus.jsonl").open("wb") as corpus:
         for name, part in export.iterate_parts("test"):
             judgements: dict[tuple[int, int], int | None] = {}
-            for row in part.iterate_rows(labelled=True):
+            for row in _iterate_labelled(part):
                 label = row["label"]
                 query, is_new = queries.assign(row["query"])
                 if is_new:
@@ -56,6 +56,16 @@ def write_beir(export: Export, folder: Path) -> None:
             f"{plural(duplicates, 'duplicate pair')} (same query and code); "
             f"{plural(conflicts, 'judgement')} skipped because of conflicting labels"
         )
+
+
+def _iterate_labelled(export: Export) -> Iterator[Row]:
+    """Iterate over the labelled rows. Note generated code, which these formats cannot mark."""
+    generated = 0
+    for row in export.iterate_rows(labelled=True):
+        generated += row.get("source") == GENERATED
+        yield row
+    if generated:
+        export.notes.append(f"{plural(generated, 'pair')} with generated code, which this format does not mark")
 
 
 def _write_qrels(folder: Path, name: str, judgements: dict[tuple[int, int], int | None]) -> None:
@@ -86,7 +96,7 @@ def write_cosqa_plus(export: Export, folder: Path) -> None:
             for name in ("query", "codebase", "pairs", "pairs_true")
         )
         numbers, written = {"query": TextNumbers(), "code": TextNumbers()}, set[tuple[str, int]]()
-        for row in export.iterate_rows(labelled=True):
+        for row in _iterate_labelled(export):
             record: dict[str, Any] = {"pair-idx": int(row["id"]) if "pair-idx" in input_indices else pairs.count}
             for name, file in (("query", queries), ("code", codes)):
                 index = f"{name}-idx"

@@ -167,12 +167,13 @@ class Export:
         for number, (pair, merged, vote_share) in enumerate(self._iterate_annotated(), start=1):
             deciders.update([merged.decided_by] if merged.decided_by else ())
             if vote_share < self.pair_filter.min_agreement:
-                self.left_out["whose rounds disagree"] += 1
+                self.left_out["with too little agreement"] += 1
+            elif get_status(merged) == "no_intent" and (labelled or not self.pair_filter.includes(merged)):
+                self.left_out["without search intent"] += 1
             elif not self.pair_filter.includes(merged):
                 self.left_out["by the filters"] += 1
             elif labelled and merged.label is None:
-                no_intent = get_status(merged) == "no_intent"
-                self.left_out["without search intent" if no_intent else "without a label"] += 1
+                self.left_out["without a label"] += 1
             else:
                 self.tally.add(Observation(merged))
                 results = _build_result_fields(merged)

@@ -90,6 +90,7 @@ def _read_run(path: Path, request: BenchmarkRequest) -> Benchmark:
             code = codes.setdefault(row.get_text("code"), f"c{len(codes) + 1}")
             builder.codes[code] = row.get_text("code")
     if unlabelled:
-        builder.notes.append(f"not judged: {plural(unlabelled, 'pair')} without a label (undecided, failed or pending)")
+        reasons = "undecided, failed, pending or without search intent"
+        builder.notes.append(f"not judged: {plural(unlabelled, 'pair')} without a label ({reasons})")
     builder.language = request.language or next(iter(languages), "python")
     return builder.build()

@@ -213,9 +213,21 @@ def test_hostile_code_and_queries_stay_data(agent: Commands) -> None:
     assert read_removed(agent, "removed_by", "code") == ["no match", evil]
 
 
-def test_queries_with_a_match_without_intent_or_in_other_languages_are_no_gaps(agent: Commands) -> None:
+def test_queries_with_a_match_and_queries_that_cannot_be_filled_are_no_gaps(agent: Commands) -> None:
     labels = {"match": {}, "intent": {"label": None, "decided_by": "judge_intent"}, "sql": {"label": 0}}
+    labels |= {"failed": {"label": None, "error": {"type": "ModelError", "message": "no reply"}}}
     pairs = [Pair(id=name, query=name, code="x", language=name if name == "sql" else "python") for name in labels]
     make_run(agent.folder / "other", pairs, labels)
     result, requests = fill(agent, respond, source="other")
     assert (count(result), requests) == ([0, 0, 0, 0, 0], [])
+    assert result.json["skipped"] == {"no_intent": 1, "language": 1, "error": 1}
+
+
+def test_code_for_a_query_with_the_same_id_in_another_run_is_not_reused(agent: Commands) -> None:
+    fill(agent, respond)
+    pairs = [Pair(id="add/0", query=QUERIES["negate"], code="x", meta={"query_id": "add"})]
+    make_run(agent.folder / "other", pairs, {"label": 0})
+    before = (agent.folder / "filled.jsonl").read_bytes()
+    result, requests = fill(agent, respond, "--force", source="other")
+    assert (result.code, requests, "add/0/generated-1" in result.err) == (2, [], True)
+    assert (agent.folder / "filled.jsonl").read_bytes() == before

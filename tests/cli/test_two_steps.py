@@ -50,8 +50,9 @@ def test_pairs_without_search_intent_are_counted_apart(agent: Commands, summary:
     assert {name: summary[name] for name in counts} == counts
     (row,) = agent("runs", "list", "run", "--json").json["runs"]
     assert {name: row[name] for name in counts} == {**counts, "errors": 0}
-    exported = agent("export", "run", "--to", "beir", "--json").json
-    assert (exported["pairs"], exported["left_out"]) == (5, {"without search intent": 1})
+    for options in (("beir",), ("csv", "--label", "0", "--label", "1")):
+        exported = agent("export", "run", "--json", "--to", *options).json
+        assert (exported["pairs"], exported["left_out"]) == (5, {"without search intent": 1})
     statuses = [json.loads(line)["status"] for line in (agent.folder / "run/labels.jsonl").read_text().splitlines()]
     assert statuses == ["1", "0", "1", "0", "no_intent", "1"]
 
@@ -71,5 +72,5 @@ def test_pairs_whose_rounds_disagree_are_removed_and_alpha_is_reported_before_an
 
 def test_one_round_cannot_disagree(agent: Commands) -> None:
     agent("annotate", agent.write("p.jsonl", pairs(1)), "--model", "heuristic", "--variant", "cosqa", "-o", "run")
-    for command in (("export", "run", "--to", "csv"), ("score", "run")):
+    for command in (("export", "run", "--to", "csv"), ("score", "run"), ("score", "run", "--round", "0")):
         assert agent(*command, "--min-agreement", "1").code == 2

@@ -49,6 +49,12 @@ def read_judgements(folder: Path) -> dict[tuple[str, str], int]:
     return {(queries[qrel.query_id], corpus[qrel.doc_id]): qrel.relevance for qrel in qrels}
 
 
+def test_generated_code_is_counted(tmp_path: Path) -> None:
+    pairs = [Pair(id=name, query=name, code=name, meta={"source": name}) for name in ("generated", "human")]
+    *_, note = export_run(make_run(tmp_path / "run", pairs), "beir", tmp_path / "beir").notes
+    assert re.findall(r"\d+", note) == ["1"]
+
+
 def test_equal_snippets_share_a_document_and_unlabelled_or_conflicting_pairs_are_skipped(tmp_path: Path) -> None:
     export = export_run(make_labelled_run(tmp_path), "beir", tmp_path / "beir")
     assert list(read_texts(tmp_path / "beir/queries.jsonl").values()) == ["sort", "join", "read\\ud800"]
