@@ -51,7 +51,7 @@ def read_judgements(folder: Path) -> dict[tuple[str, str], int]:
 
 def test_generated_code_is_counted(tmp_path: Path) -> None:
     pairs = [Pair(id=name, query=name, code=name, meta={"source": name}) for name in ("generated", "human")]
-    *_, note = export_run(make_run(tmp_path / "run", pairs), "beir", tmp_path / "beir").notes
+    note, _ = export_run(make_run(tmp_path / "run", pairs), "beir", tmp_path / "beir").notes
     assert re.findall(r"\d+", note) == ["1"]
 
 
