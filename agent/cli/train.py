@@ -83,7 +83,8 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
         return
     _print_scores(record)
     print_text(Console(), f"model: {out} {_describe_epoch(record)}")
-    benchmark = options.test[0] if options.test else f"{path} --split test" if is_split(path) else "BENCHMARK"
+    test, own = (shlex.quote(str(name)) for name in (options.test[0] if options.test else "BENCHMARK", path))
+    benchmark = f"{own} --split test" if is_split(path) and not options.test else test
     print_text(Console(), f"Next: agent retrieval run {benchmark} --searcher {shlex.quote(f'model:{out}')}")
 
 
@@ -142,6 +143,6 @@ def _print_scores(record: TrainingRecord) -> None:
 
 def _describe_epoch(record: TrainingRecord) -> str:
     if record.best_epoch is None:
-        return "of an unfinished epoch"
+        return "without training" if record.settings.get("epochs") == 0 else "of an unfinished epoch"
     by_score = f", the best by {record.settings['metric']}" if record.epochs[-1].scores else ""
     return f"of epoch {record.best_epoch} of {record.epochs[-1].epoch}{by_score}"

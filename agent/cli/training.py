@@ -65,9 +65,9 @@ def train(
     recipe: Annotated[
         Literal["biencoder", "siamese", "coclr", "macp", "unif"],
         typer.Option(help="How to train, as in docs/training.md."),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Folder for the model.")],
+    ] = "biencoder",
     *,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Folder for the model.")],
     options: TrainOptions,
 ) -> None:
     """Train a code searcher on labelled pairs.

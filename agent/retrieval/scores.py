@@ -169,7 +169,7 @@ def compare_searchers(
     """
     names = list(scored.values)
     if len(names) < 2:
-        raise UsageError(f"a comparison needs at least two searchers, got {len(names)}")
+        raise UsageError(f"a comparison needs at least two searchers, got {len(names)} after averaging over seeds")
     if against is not None and against not in names:
         raise UsageError(f"searcher {against} was not scored. Scored searchers: {', '.join(names)}.")
     pairs = [(name, against) for name in names if name != against] if against else list(combinations(names, 2))
@@ -193,14 +193,16 @@ def average_seeds(
 ) -> tuple[ScoredQueries, Mapping[str, Sequence[str]]]:
     """Replace trained searchers that differ only in their seed by one searcher, the mean of their values by query.
 
-    `trainings` maps searchers to their training. Also returns the names of the replaced searchers, by the name of the
-    mean. A test between means asks whether recipes differ on other queries, not whether they differ with other seeds.
+    `trainings` maps searchers to their training. Unfinished trainings, and further trainings with the same seed, stay
+    apart. Also returns the names of the replaced searchers, by the name of the mean. A test between means asks whether
+    recipes differ on other queries, not whether they differ with other seeds.
     """
-    groups = defaultdict[str, list[str]](list)
+    groups = defaultdict[str, dict[str, str]](dict)
     for name, training in trainings.items():
-        if name in scored.values:
-            groups[training.describe_without_seed()].append(name)
-    means = {f"{names[0]} (mean of {len(names)} seeds)": names for names in groups.values() if len(names) > 1}
+        if name in scored.values and training.finished:
+            groups[training.describe_without_seed()].setdefault(str(training.settings.get("seed")), name)
+    groups_of_names = (list(names.values()) for names in groups.values() if len(names) > 1)
+    means = {f"{names[0]} (mean of {len(names)} seeds)": names for names in groups_of_names}
     values = dict(scored.values)
     for mean, names in means.items():
         own = [values.pop(name) for name in names]

@@ -65,12 +65,14 @@ def check_exists(base: str) -> None:
         raise UsageError(f"{base}: the folder does not exist")
     try:
         from huggingface_hub import HfApi, constants, try_to_load_from_cache
+        from huggingface_hub.errors import HFValidationError
     except ImportError as error:
         raise ExtraMissing("train", error) from error
     try:
         HfApi().model_info(base, timeout=10)
     except Exception as error:
-        if not isinstance(try_to_load_from_cache(base, "config.json"), str):
+        is_name = not isinstance(error, HFValidationError)
+        if not (is_name and isinstance(try_to_load_from_cache(base, "config.json"), str)):
             problem = f"neither a folder nor a model on the Hugging Face Hub ({type(error).__name__})"
             raise UsageError(f"{base}: {problem}. Check the name and the connection") from error
         constants.HF_HUB_OFFLINE = True
@@ -82,5 +84,5 @@ def _find_licence(base: str) -> str | None:
 
     path = cached_file(base, "README.md", _raise_exceptions_for_missing_entries=False)
     text = Path(path).read_text(encoding="utf-8", errors="replace")[:10_000] if path else ""
-    match = re.match(r"---\n(?:.*\n)*?license: *([\w.+-]{1,60})\s", text)
+    match = re.match(r"""---\n(?:(?!---).*\n)*?license:\s*(?:- *)?["']?([\w.+-]{1,60})["'\s]""", text)
     return match[1] if match else None

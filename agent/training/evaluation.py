@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 
 from agent.datasets.benchmark import Benchmark
+from agent.datasets.encoding import dumps
 from agent.errors import ConfigError
 
 # metrics, each with the argument and the result of the evaluator
@@ -36,15 +38,18 @@ class Evaluator:
 
         self._benchmark, self._score, self._batch_size = benchmark, score, batch_size
         self._metrics = {name: parse_metric(name) for name in (metric, *DEFAULT_METRICS)}
+        # the evaluator ranks equal scores by id, so ids must not tell which codes are relevant
+        ids = {code: f"{sha256(dumps(text)).hexdigest()} {code}" for code, text in benchmark.codes.items()}
         relevant = {
-            query: {code for code, grade in row.items() if grade > 0} for query, row in benchmark.grades.items()
+            query: {ids[code] for code, grade in row.items() if grade > 0} for query, row in benchmark.grades.items()
         }
         cutoffs = {argument: [1] for argument, _ in _METRICS.values()}
         for kind, cutoff in self._metrics.values():
             cutoffs[_METRICS[kind][0]].append(cutoff)
         self._evaluator = InformationRetrievalEvaluator(
-            dict(benchmark.queries), dict(benchmark.codes), relevant, corpus_chunk_size=10_000, batch_size=batch_size,
-            score_functions={"score": score}, map_at_k=[1], accuracy_at_k=[1], **cutoffs,
+            dict(benchmark.queries), {ids[code]: text for code, text in benchmark.codes.items()}, relevant,
+            corpus_chunk_size=10_000, batch_size=batch_size, score_functions={"score": score}, map_at_k=[1],
+            accuracy_at_k=[1], **cutoffs,
         )  # fmt: skip
 
     def measure(self, model: Any) -> dict[str, float]:

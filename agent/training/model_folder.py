@@ -24,6 +24,7 @@ STATE = ".training"
 _CARD = """---
 library_name: sentence-transformers
 tags: [sentence-transformers, code-search]
+license: {licence}
 ---
 
 Code searcher of `agent train --recipe {recipe}`, for `agent retrieval run BENCHMARK --searcher model:FOLDER`:
@@ -127,7 +128,8 @@ def open_folder(job: Job, record: TrainingRecord) -> Iterator[TrainingRecord | N
 
 def find_checkpoint(out: Path) -> Path | None:
     """Return the newest complete checkpoint. The trainer writes its state last."""
-    complete = (path.parent.absolute() for path in (out / STATE).glob("checkpoint-*/trainer_state.json"))
+    states = (out / STATE).glob("checkpoint-*/trainer_state.json")
+    complete = (path.parent.absolute() for path in states if path.read_bytes().rstrip().endswith(b"}"))
     return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
@@ -136,8 +138,10 @@ def write_model(out: Path, save_weights: Callable[[str], None], record: Training
     with files.writing(out):
         (out / RECORD).unlink(missing_ok=True)
         save_weights(str(out))
-        text = record.model_dump_json(indent=2, exclude={"losses"})
-        (out / "README.md").write_text(_CARD.format(recipe=record.recipe, record=text), encoding="utf-8")
+        text, licence = record.model_dump_json(indent=2, exclude={"losses"}), record.base.licence or "unknown"
+        (out / "README.md").write_text(
+            _CARD.format(recipe=record.recipe, licence=licence, record=text), encoding="utf-8"
+        )
     _write_record(out, record)
 
 

@@ -86,7 +86,7 @@ class Siamese:
     source = "Huang et al. 2021, CoSQA (arXiv:2105.13239), sections 5.1 and 6.1"
     form: Form = "labels"
     defaults = Hyperparameters(batch_size=32, learning_rate=1e-5, warmup=0.1, pooling="cls")
-    unused = frozenset({"hard_negatives", "temperature"})
+    unused = frozenset({"hard_negatives", "mini_batch", "temperature"})
 
     def choose_base(self, base: str | None) -> str:
         """See `Recipe`. The default is CodeBERT. Raises `UsageError` if CodeBERT is not available."""

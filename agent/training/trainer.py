@@ -114,11 +114,13 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
             with files.writing(self.job.out):
                 self.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
         if not self.is_finished():
-            self.write_best({})
+            self.write_best()
             raise KeyboardInterrupt
-        self.load_best()
+        self.write_best()
         tests = dict[str, dict[str, float]]()
         for number, benchmark in enumerate(self.job.data.tests, start=1):
+            if self.job.is_stopping():
+                raise KeyboardInterrupt
             self.job.progress(f"measuring on {benchmark.name}", 0, None)
             evaluator = self._make_evaluator(self.loss, benchmark)
             accuracy = evaluator.measure_accuracy(self.model) if self.job.recipe.form == "labels" else {}
@@ -146,12 +148,12 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
         self._load_from_checkpoint(f"{self.args.output_dir}/checkpoint-{best.step}")
         return best.epoch
 
-    def write_best(self, tests: Mapping[str, Mapping[str, float]]) -> TrainingRecord:
-        """Write the best model, or the current model if no epoch has ended."""
+    def write_best(self, tests: Mapping[str, Mapping[str, float]] | None = None) -> TrainingRecord:
+        """Write the best model, or the current model if no epoch has ended. Without `tests`, it is unfinished."""
         losses = [(row["step"], row["loss"]) for row in self.state.log_history if "loss" in row]
         losses = losses[:: -(-len(losses) // MAX_LOSSES) or 1]
-        changes = {"epochs": self.read_epochs(), "best_epoch": self.load_best(), "tests": tests, "losses": losses}
-        record = self.record.model_copy(update=changes)
+        changes = {"epochs": self.read_epochs(), "best_epoch": self.load_best(), "losses": losses}
+        record = self.record.model_copy(update={**changes, "finished": tests is not None, "tests": tests or {}})
         model_folder.write_model(self.job.out, self._save, record)
         return record
 
@@ -171,15 +173,20 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
         ]
 
     def explain(self, error: Exception) -> str:
-        """Describe an error and its remedy. If training cannot go on, write the model of the best epoch."""
+        """Describe an error and its remedy, and write the model of the best epoch."""
         if isinstance(error, _NotFiniteError):
-            problem = "the loss is not finite any more. Pass a smaller --learning-rate."
+            problem = "the loss is not finite any more. Pass a smaller --learning-rate and another folder (-o)."
         elif "out of memory" in str(error) or "allocate memory" in str(error):
-            problem = "out of memory. Pass a smaller --batch-size, --mini-batch or --max-tokens."
+            options = (
+                name for name in ("batch_size", "mini_batch", "max_tokens") if name not in self.job.recipe.unused
+            )
+            smaller = " or ".join(f"--{name.replace('_', '-')}" for name in options)
+            problem = f"out of memory. Pass a smaller {smaller} and another folder (-o)."
         else:
-            return escape_hidden(f"training failed: {type(error).__name__}: {' '.join(str(error).split())}", limit=300)
-        kept = f" The folder has the model of epoch {self.write_best({}).best_epoch}." if self.find_best() else ""
-        return f"step {self.state.global_step + 1:,} of {self.total:,}: {problem}{kept}"
+            text = escape_hidden(f"{type(error).__name__}: {' '.join(str(error).split())}", limit=300)
+            problem = f"training failed: {text}. Repeat the command to resume."
+        kept = f" The folder has the model of epoch {self.write_best().best_epoch}." if self.find_best() else ""
+        return f"step {min(self.state.global_step + 1, self.total):,} of {self.total:,}: {problem}{kept}"
 
     def _make_evaluator(self, loss: Any, benchmark: Benchmark) -> Evaluator:
         settings, score = self.job.settings, self.job.recipe.make_scorer(loss)

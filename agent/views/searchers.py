@@ -161,8 +161,9 @@ def _build_trainings(folder: RetrievalFolder) -> Iterator[Figure]:
         }
         curves = {name: points for name, points in scores.items() if points}
         rows = [
-            [name, f"{trainings[name].best_epoch or '–'}", format_number(max(value for _, value in points))]
+            [name, f"{best or '–'}", format_number(dict(points).get(best, points[0][1]))]
             for name, points in curves.items()
+            for best in (trainings[name].best_epoch or 0,)
         ]
         yield build_figure(
             f"{metric} on validation queries",

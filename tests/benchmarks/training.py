@@ -126,24 +126,11 @@ def main() -> None:
     seconds = json.loads(times.read_text()) if times.exists() else {}
     for name, seed in product(options.recipes, range(options.seeds)):
         recipe, *more = RECIPES[name]
-        model = out / f"{name}-{seed}"
-        shared = ["--batch-size", BATCH, "--seed", seed, *([] if recipe == "unif" else ["--base", base])]
-        lengths = [] if recipe == "unif" else ["--max-tokens", TOKENS]
-        command: list[object] = [
-            "train",
-            codes,
-            "--pairs",
-            "docstrings",
-            "--recipe",
-            recipe,
-            *more,
-            *shared,
-            *lengths,
-            "-o",
-            model,
-        ]
-        if model.name not in seconds:
-            seconds[model.name] = run(*map(str, command))
+        more += ["--batch-size", str(BATCH), "--seed", str(seed)]
+        more += [] if recipe == "unif" else ["--base", str(base), "--max-tokens", str(TOKENS)]
+        if (model := f"{name}-{seed}") not in seconds:
+            command = ("train", codes, "--pairs", "docstrings", "--recipe", recipe, *more, "-o", out / model)
+            seconds[model] = run(*command)
             times.write_text(json.dumps(seconds))
     models = [f"--searcher=model:{out / name}" for name in seconds]
     queries, corpus = data / "cosqa_search_dev_500.jsonl", data / "cosqa_search_codes_6267.jsonl"

@@ -46,7 +46,7 @@ def test_a_trained_model_is_measured_and_found_by_retrieval(based: Commands) -> 
         "held.jsonl", [{"id": str(n), "query": f"parse {n}", "code": f"{n} + 1", "label": n % 2} for n in range(6)]
     )
     options = ("--epochs", "2", "--validation", "held.jsonl", "--test", "held.jsonl", "--metric", "RR@10")
-    result = based(*TRAIN, *options, "--json", **OFFLINE)
+    result = based(*TRAIN[:2], *TRAIN[4:], *options, "--json", **OFFLINE)  # biencoder is the default
     assert result.code == DONE, result.err
     assert result.json["folder"] == "m"
     assert [epoch["step"] for epoch in result.json["epochs"]] == [0, 3, 6]
@@ -87,6 +87,10 @@ def test_a_stopped_training_resumes(based: Commands, number: signal.Signals) -> 
         (("-o", "other"), "other"),
         (("-o", "pairs.jsonl/m"), "pairs.jsonl"),
         pytest.param(("--base", "owner/missing"), "owner/missing", marks=pytest.mark.embed),
+        pytest.param(("--base", "my base"), "my base", marks=pytest.mark.embed),
+        pytest.param(
+            ("--recipe", "siamese", "--base", ".", "--mini-batch", "2"), "--mini-batch", marks=pytest.mark.embed
+        ),
         pytest.param(("--base", ".", "--in-batch"), "--in-batch", marks=pytest.mark.embed),
         pytest.param(("--base", ".", "--recipe", "unif"), "--base", marks=pytest.mark.embed),
         pytest.param(("--base", ".", "--recipe", "unif", "--pooling", "cls"), "--pooling", marks=pytest.mark.embed),

@@ -102,17 +102,20 @@ def test_searchers_are_compared_per_metric_with_holm_correction() -> None:
 def test_searchers_that_differ_only_in_their_seed_are_averaged_by_query() -> None:
     def train(seed: int, **settings: object) -> TrainingRecord:
         data = DataRecord(name="pairs", sha256="0" * 64)
-        return TrainingRecord(recipe="biencoder", data=data, settings={"seed": seed, **settings}, best_epoch=seed)
+        fields = {"settings": {"seed": seed, **settings}, "best_epoch": seed, "finished": seed != 3}
+        return TrainingRecord(recipe="biencoder", data=data, **fields)  # type: ignore[arg-type]
 
     rankings = {"a": PERFECT.items(), "bm25": TIED.items(), "b": TIED.items(), "c": PERFECT.items()}
+    rankings |= {"unfinished": PERFECT.items(), "same seed": PERFECT.items()}
     scored = score_rankings("tiny", QUERIES, 3, GRADES, rankings, metrics=["RR"], settings=FEW)  # type: ignore[arg-type]
-    averaged, means = average_seeds(scored, {"a": train(1), "b": train(2), "c": train(2, epochs=9)})
+    trainings = {"a": train(1), "b": train(2), "c": train(2, epochs=9), "unfinished": train(3), "same seed": train(1)}
+    averaged, means = average_seeds(scored, trainings)
     ((mean, names),) = means.items()
     assert names == ["a", "b"]
-    assert set(averaged.values) == {"bm25", "c", mean}
+    assert set(averaged.values) == {"bm25", "c", mean, "unfinished", "same seed"}
     first, second = (scored.values[name]["RR"] for name in names)
     assert averaged.values[mean]["RR"] == pytest.approx([(x + y) / 2 for x, y in zip(first, second, strict=True)])
-    assert len(compare_searchers(averaged, against=mean).comparisons) == 2
+    assert len(compare_searchers(averaged, against=mean).comparisons) == 4
 
 
 def test_equal_searchers_have_no_bootstrap_interval_and_a_p_value_of_1() -> None:

@@ -72,9 +72,25 @@ def test_a_missing_model_is_an_error_without_retries(tmp_path: Path, monkeypatch
     assert requests == ["owner/missing"]
 
 
-def test_a_missing_model_is_an_error_offline() -> None:
-    with pytest.raises(UsageError, match="owner/missing"):
-        check_exists("owner/missing")
+@pytest.mark.parametrize("name", ["owner/missing", "a/b/c", "my base"])
+def test_a_missing_model_is_an_error_offline(name: str) -> None:
+    with pytest.raises(UsageError, match=name):
+        check_exists(name)
+
+
+@pytest.mark.parametrize(
+    ("card", "licence"),
+    [
+        ("license: mit\n---\n", "mit"),
+        ("tags: x\nlicense:\n- 'mit'\n---\n", "mit"),
+        ('license: "mit"\n---\n', "mit"),
+        ("tags: x\n---\nlicense: mit\n", None),
+    ],
+)
+def test_the_licence_is_read_from_the_header_of_the_card(tmp_path: Path, card: str, licence: str | None) -> None:
+    folder = save_roberta(tmp_path / "base")
+    (folder / "README.md").write_text(f"---\n{card}")
+    assert load_base(str(folder), pooling=None, max_tokens=None).model_card_data.license == licence
 
 
 def test_custom_code_is_refused(tmp_path: Path) -> None:

@@ -91,8 +91,9 @@ def test_a_stopped_and_resumed_training_has_equal_weights(tmp_path: Path, base: 
     assert stopped.done[-1][0] == stop
     partial = read_record(parts)
     assert partial is not None
-    assert (partial.best_epoch is None) == (stop < record.epochs[1].step)
+    assert (partial.best_epoch is None, partial.finished) == (stop < record.epochs[1].step, False)
     assert resumed.train(parts, base, recipe).epochs == record.epochs
+    assert record.finished
     assert [step for step, *_ in stopped.done + resumed.done] == list(range(1, record.epochs[-1].step + 1))
     assert read_weights(parts) == read_weights(whole)
     assert ("head.safetensors" in read_weights(parts)) == (recipe == "siamese")
@@ -192,6 +193,26 @@ def test_a_failed_step_keeps_the_last_good_checkpoint(tmp_path: Path, base: str,
     assert session.done[0][0] == 4
 
 
+def test_a_cut_off_checkpoint_is_not_used(tmp_path: Path, base: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Session(7).train(tmp_path, base)
+    path = tmp_path / ".training/checkpoint-7/trainer_state.json"
+    path.write_bytes(path.read_bytes()[:-10])
+    session = Session()
+    session.train(tmp_path, base)
+    assert session.done[0][0] == 7
+
+
+def test_a_stop_while_the_tests_are_measured_leaves_the_best_model(tmp_path: Path, base: str) -> None:
+    data = make_data(tests=[make_benchmark("test")])
+    with pytest.raises(KeyboardInterrupt):
+        Session(9).train(tmp_path, base, data=data)
+    record = read_record(tmp_path)
+    assert record is not None
+    assert (record.epochs[-1].epoch, record.finished, record.tests) == (3, False, {})
+    assert Session().train(tmp_path, base, data=data).tests.keys() == {"test"}
+
+
 def test_a_first_step_that_fails_leaves_a_folder_for_other_settings(tmp_path: Path, base: str) -> None:
     with pytest.raises(UsageError):
         Session().train(tmp_path, base, make_recipe(1), epochs=1)
@@ -239,6 +260,26 @@ def test_scores_equal_those_of_agent_retrieval(base: str, metric: str) -> None:
     ]
     expected = sum(get_metric(metric).compute(ranking) for ranking in rankings) / len(rankings)
     assert Evaluator(benchmark, lambda *_: matrix, metric, 4).measure(model)[metric] == pytest.approx(expected)
+
+
+def test_the_scores_of_ties_do_not_depend_on_ids(base: str) -> None:
+    import torch
+
+    from agent.training.base import load_base
+    from agent.training.evaluation import Evaluator
+
+    benchmark, model, scores = make_benchmark("validation"), load_base(base, pooling="mean", max_tokens=None), []
+    for ids in ("abcdef", "fedcba"):
+        codes = dict(zip(benchmark.codes, ids, strict=True))
+        renamed = {
+            "codes": {codes[code]: text for code, text in benchmark.codes.items()},
+            "grades": {
+                query: {codes[code]: grade for code, grade in row.items()} for query, row in benchmark.grades.items()
+            },
+        }
+        evaluator = Evaluator(replace(benchmark, **renamed), lambda q, c: torch.ones(len(q), len(c)), "R@1", 2)
+        scores.append(evaluator.measure(model))
+    assert scores[0] == scores[1]
 
 
 def test_accuracy_counts_pairs_with_a_positive_score_as_matches(base: str) -> None:

@@ -62,7 +62,8 @@ class TrainingRecord(BaseModel, frozen=True):
 
     `settings` holds the hyperparameters, and `versions` maps libraries to versions. `best_epoch` is the epoch whose
     weights are in the folder. It is None if training was stopped before the end of an epoch. `tests` has the scores of
-    these weights on the test benchmarks. `losses` holds at most 200 pairs of a step and the training loss at this step.
+    these weights on the test benchmarks. An interrupted training is not `finished`. `losses` holds at most 200 pairs of
+    a step and the training loss at this step.
     """
 
     schema_version: int = Field(default=SCHEMA_VERSION, alias="schema", serialization_alias="schema")
@@ -73,6 +74,7 @@ class TrainingRecord(BaseModel, frozen=True):
     versions: dict[str, str] = {}
     epochs: list[EpochRecord] = []
     best_epoch: int | None = None
+    finished: bool = False
     tests: dict[str, dict[str, Finite]] = {}
     losses: Annotated[list[tuple[int, Finite]], Field(max_length=200)] = []
 
