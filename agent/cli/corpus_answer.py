@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from shlex import quote
@@ -20,12 +20,12 @@ from agent.cli.settings import ChosenSettings
 from agent.cli.summary import format_cost
 from agent.cli.text import Console, one_line, print_json, print_text
 from agent.corpus.answers import ANSWER, answer_questions, read_questions
-from agent.datasets.benchmarks.building import BenchmarkRow
 from agent.datasets.encoding import dumps
 from agent.errors import RunStopped, UsageError
 from agent.llm.base import Call, Reply, close
 from agent.llm.budget import Budget
 from agent.llm.gateway import Gateway
+from agent.llm.heuristic import HeuristicModel
 from agent.llm.limits import Limits
 from agent.prompts import Prompts
 from agent.store.cache import SqliteReplyCache
@@ -36,23 +36,21 @@ def run(folder: Path, out: Path, options: AnswerOptions) -> None:
     """Write a row with an answer for each question, print a summary, and exit."""
     notes = Console(stderr=True)
     settings = ChosenSettings(notes, options)
-    questions = list(read_questions(folder, options.split, options.language, options.limit))
-    session = _Session(settings, questions)
-    if not questions:
-        raise UsageError(f"{folder}: has no such questions. Choose another --split or --language.")
+    session = _Session(settings, read_questions(folder, options.split, options.language, options.limit))
     check_corpus_output(out, [folder], force=options.force)
     check_writable(out.parent, settings.cache)
     try:
         with Steps(notes) as session.steps, replacing(out) as draft, draft.open("wb") as file:
             run_interruptible(session.write_answers(file))
     except (KeyboardInterrupt, RunStopped) as error:
-        explain_stop(notes, error, f"No output was written. Replies are cached in {settings.cache}.")
+        explain_stop(notes, error, f"Replies are cached in {settings.cache}. {out} is written when all are complete.")
     if options.as_json:
         print_json({"out": str(out), "statuses": session.statuses, "usage": session.budget.spent.model_dump()})
     else:
         counts = [f"{count:,} {status}" for status, count in session.statuses.items()]
         print_text(Console(), f"{out}: {', '.join([*counts, format_cost(session.budget.spent.cost_usd)])}")
-        print_text(Console(), f"Next: agent score {quote(str(out))}")
+        if session.statuses["answered"]:
+            print_text(Console(), f"Next: agent score {quote(str(out))}")
     if session.last_error:
         print_text(notes, f"The last error: {one_line(session.last_error, 300)}")
     raise typer.Exit(SOME_ERRORS if session.last_error else DONE)
@@ -62,9 +60,11 @@ class _Session:
     steps: Steps
     last_error = ""
 
-    def __init__(self, settings: ChosenSettings, questions: Sequence[BenchmarkRow]) -> None:
+    def __init__(self, settings: ChosenSettings, questions: Sequence[Mapping[str, str]]) -> None:
         self.settings, self.models, self.prompts = settings, settings.models(), Prompts(settings.prompts, [ANSWER])
         self.models.check([ANSWER.name])
+        if isinstance(self.models.for_role(ANSWER.name), HeuristicModel):
+            raise UsageError("--model heuristic: has no rules for answers. Pass the name of a model, or replay:FILE.")
         self.budget, self.statuses, self.questions = Budget.of(settings.config.runner), Counter[str](), questions
 
     async def write_answers(self, file: IO[bytes]) -> None:

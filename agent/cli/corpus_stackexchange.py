@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import typer
 import yaml
 
+from agent.cli import STOPPED
 from agent.cli.progress import Steps
-from agent.cli.running import check_writable, explain_stop
+from agent.cli.running import check_writable
 from agent.cli.text import Console, add_row, make_table, print_json, print_text
 from agent.corpus.posts import read_posts
 from agent.corpus.split import PARTS
-from agent.corpus.stackexchange import TripleTable
+from agent.corpus.stackexchange import OTHER_TAGS, TripleTable
 from agent.datasets.benchmarks.pairs import TRIPLES_SUMMARY
 from agent.datasets.encoding import dumps
 from agent.datasets.sources import STDIN
 from agent.errors import InputError, RunStopped, UsageError
 from agent.exports.hugging_face import render_markdown_table
 from agent.exports.target import check_target, open_target
-from agent.types import normalise_language
+from agent.store.files import RESUME_HINT
 from agent.wording import plural
 
 _ENTRIES = frozenset({*(f"{part}.jsonl" for part in PARTS), TRIPLES_SUMMARY, "README.md"})
@@ -36,12 +40,16 @@ def run(path: Path, out: Path, *, languages: str, site: str, force: bool, as_jso
         typer.Exit: the command stopped early, and wrote nothing.
     """
     notes = Console(stderr=True)
-    names = list(dict.fromkeys(normalise_language(name) for name in languages.split(",") if name.strip()))
+    names = list(dict.fromkeys(name.strip().lower() for name in languages.split(",") if name.strip()))
     if not names:
         raise UsageError("--languages: pass tags of languages, such as c,c++,python.")
+    if not re.fullmatch(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+", site):
+        raise UsageError(f"--site: {site!r} is not a host name. Pass it without https://, such as superuser.com.")
     if path != STDIN and path.resolve().is_relative_to(out.resolve()):
         raise UsageError(f"{path}: is in the output folder {out}. Choose another folder (-o).")
     check_writable(out.parent, None)
+    if not os.access(out.parent, os.W_OK):
+        raise UsageError(f"-o: {out.parent} is not writable. Choose another folder.")
     check_target(out, _ENTRIES, force=force)
     try:
         with Steps(notes) as steps, open_target(out, _ENTRIES, force=force) as draft:
@@ -49,13 +57,18 @@ def run(path: Path, out: Path, *, languages: str, site: str, force: bool, as_jso
             table.add_posts(read_posts(path, steps))
             summary = vars(table.write(draft, steps))
             if not any(map(sum, map(dict.values, summary["triples"].values()))):
+                reasons = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(summary["removed"].items()))
+                advice = f". Check --languages ({', '.join(names)})" if OTHER_TAGS in summary["removed"] else ""
                 cause = f"none of {plural(summary['questions'], 'question')} can be used"
-                raise InputError(f"{cause}. Check --languages ({', '.join(names)})", path=path)
+                raise InputError(f"{cause} ({reasons}){advice}" if reasons else cause, path=path)
             document = {"source": str(path), "site": site, "version": version("test-driven-annotator"), **summary}
             (draft / TRIPLES_SUMMARY).write_bytes(dumps(document, indent=True) + b"\n")
             (draft / "README.md").write_text(_render_card(document), "utf-8")
     except (KeyboardInterrupt, RunStopped) as error:
-        explain_stop(notes, error, "No output was written.")
+        stop = f"Stopped: {error}" if isinstance(error, RunStopped) else "Interrupted."
+        print_text(notes, stop.removesuffix(f" {RESUME_HINT}"))
+        print_text(notes, "No output was written. The same command starts again from the beginning.")
+        raise typer.Exit(STOPPED) from error
     print_json({"out": str(out), **document}) if as_json else _print(out, document)
 
 
@@ -67,7 +80,8 @@ def _list_sizes(document: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
 def _render_card(document: Mapping[str, Any]) -> str:
     # `load_dataset` caches by the config, so the config depends on the data
     config = {"config_name": "default", "description": f"SHA-256: {', '.join(document['sha256'].values())}"}
-    files = [{"split": part, "path": f"{part}.jsonl"} for part in PARTS]
+    used = [part for part in PARTS if any(sizes[part] for sizes in document["triples"].values())]
+    files = [{"split": part, "path": f"{part}.jsonl"} for part in used]  # `load_dataset` cannot read empty files
     front_matter = {"license": "other", "configs": [{**config, "data_files": files}]}
     lines = [
         f"---\n{yaml.safe_dump(front_matter, sort_keys=False)}---\n# Questions and accepted answers\n",
@@ -88,14 +102,11 @@ def _print(out: Path, document: Mapping[str, Any]) -> None:
         add_row(table, language, *(f"{count:,}" for count in counts))
     console.print(table)
     lines = [f"kept: {sum(row[1] for row in rows):,} of {plural(document['questions'], 'question')}"]
+    folder, language = map(shlex.quote, (str(out), max(rows, key=lambda row: row[1])[0]))
     lines += [f"removed: {reason}: {count:,}" for reason, count in sorted(document["removed"].items())]
     lines += [
-        f"in several languages, kept in the first: {plural(document['several_languages'], 'question')}",
+        f"kept, with tags of several languages: {plural(document['several_languages'], 'question')}",
         f"answers: {document['answers']:,}; their question is not in the dump: {document['orphans']:,}",
-        f"accepted answers with a duplicate id: {document['duplicate_answers']:,}",
+        f"Next: agent retrieval run {folder} --split test --language {language} --searcher bm25",
     ]
-    language = shlex.quote(max(rows, key=lambda row: row[1])[0])
-    lines.append(
-        f"Next: agent retrieval run {shlex.quote(str(out))} --split test --language {language} --searcher bm25"
-    )
     print_text(console, "\n".join(lines))

@@ -45,8 +45,8 @@ def run(
     """
     settings = BootstrapSettings(seed=seed, resamples=resamples)
     if any(map(is_answers_file, labels)):
-        if gold is not None or round is not None or list_errors:
-            raise UsageError("--gold, --round and --errors have no effect on generated answers. Remove them.")
+        if {gold, round, min_agreement} != {None} or list_errors or reviews != "blind":
+            raise UsageError("--gold, --round, --reviews, --errors and --min-agreement require runs or labels.")
         _score_answers(labels, settings, as_json=as_json)
         return
     with Console(stderr=True).status("scoring"):
@@ -76,6 +76,9 @@ def run(
 
 
 def _score_answers(paths: Sequence[Path], settings: BootstrapSettings, *, as_json: bool) -> None:
+    for path in paths:
+        if path.exists() and not is_answers_file(path):
+            raise UsageError(f"{path}: contains no generated answers. Score it separately from files of answers.")
     with Steps(Console(stderr=True)) as steps:
         reports = [score_answers(path, settings, steps) for path in paths]
     if as_json:

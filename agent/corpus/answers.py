@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from agent.datasets.benchmarks.building import BenchmarkRow, read_rows
+from agent.datasets.benchmarks.building import read_rows
 from agent.datasets.benchmarks.pairs import find_part_files
 from agent.datasets.benchmarks.triples import is_triples
 from agent.errors import ModelError, Outage, UsageError
@@ -25,18 +25,27 @@ MAX_CONSECUTIVE_ERRORS = 20
 _REFUSALS, _CUT_OFF = frozenset({"content_filter", "refusal"}), frozenset({"length", "max_tokens"})
 
 
-def read_questions(folder: Path, split: str, language: str | None, limit: int | None) -> Iterator[BenchmarkRow]:
-    """Iterate over the first rows of a part of a Stack Exchange dataset. Raises a `UsageError` if it is missing."""
+def read_questions(folder: Path, split: str, language: str | None, limit: int | None) -> list[dict[str, str]]:
+    """Return the first questions of a part, with ids and references. Raises a `UsageError` if there are none."""
     paths = find_part_files(folder) if is_triples(folder) else {}
     if split not in paths:
-        raise UsageError(f"{folder}: is not a folder of `agent corpus stackexchange` with a split {split!r}.")
+        remedy = f"Choose from {', '.join(paths)}" if paths else "Pass a folder of `agent corpus stackexchange`"
+        raise UsageError(f"{folder}: has no split {split!r}. {remedy}.")
     wanted = None if language is None else normalise_language(language)
-    rows = read_rows(paths[split])
-    yield from islice((row for row in rows if wanted in (None, normalise_language(row.get_text("language")))), limit)
+    rows = (row for row in read_rows(paths[split]) if wanted in (None, normalise_language(row.get_text("language"))))
+    names = {"language": "language", "question": "query", "reference": "code"}
+    questions = [
+        {"id": row.get_id("id"), **{name: row.get_text(field) for name, field in names.items()}}
+        for row in islice(rows, limit)
+    ]
+    if not questions:
+        languages = ", ".join(sorted({row.get_text("language") for row in read_rows(paths[split])})) or "none"
+        raise UsageError(f"{paths[split]}: has no such questions (--language). Its languages: {languages}.")
+    return questions
 
 
 async def answer_questions(
-    questions: Iterable[BenchmarkRow], gateway: Gateway, prompts: Prompts, concurrency: Callable[[], int]
+    questions: Iterable[Mapping[str, str]], gateway: Gateway, prompts: Prompts, concurrency: Callable[[], int]
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Ask one question per call, and iterate over the answers in the order of the questions.
 
@@ -47,15 +56,14 @@ async def answer_questions(
     """
     model = str(gateway.models.for_role(ANSWER.name).identity().get("model"))
 
-    async def ask(row: BenchmarkRow) -> dict[str, Any]:
-        question, language, answer, cause = row.get_text("query"), row.get_text("language"), None, None
-        messages = prompts.render(ANSWER, {"question": question, "language": language})
+    async def ask(row: Mapping[str, str]) -> dict[str, Any]:
+        messages = prompts.render(ANSWER, {name: row[name] for name in ("question", "language")})
+        answer = cause = None
         try:
-            status, answer = read_answer(await gateway.ask(Call(ANSWER.name, messages, pair_id=row.get_id("id"))))
+            status, answer = read_answer(await gateway.ask(Call(ANSWER.name, messages, pair_id=row["id"])))
         except (ModelError, UnreadableReply) as error:
             status, cause = "error", f"{type(error).__name__}: {error}"
-        known = {"id": row.get_id("id"), "language": language, "question": question, "reference": row.get_text("code")}
-        return {**known, "answer": answer, "status": status, "error": cause, "model": model}
+        return {**row, "answer": answer, "status": status, "error": cause, "model": model}
 
     errors = 0
     async with aclosing(run_concurrently(questions, ask, concurrency=concurrency, ordered=True)) as answers:
@@ -68,7 +76,7 @@ async def answer_questions(
 
 def read_answer(reply: Reply) -> tuple[str, str | None]:
     """Return the status of a reply and its answer. Raises an `UnreadableReply` if the reply ends before the answer."""
-    if (refused := reply.finish_reason in _REFUSALS) or is_blank(reply.text):
-        return "refused" if refused else "empty", None
-    text = replace_surrogates(strip_thinking(reply.text)).strip()
-    return "cut off" if reply.finish_reason in _CUT_OFF else "answered", text
+    if reply.finish_reason in _REFUSALS:
+        return "refused", None
+    text = None if is_blank(reply.text) else replace_surrogates(strip_thinking(reply.text)).strip()
+    return "cut off" if reply.finish_reason in _CUT_OFF else "answered" if text else "empty", text

@@ -20,7 +20,7 @@ MAX_ROW_BYTES = 4 << 20
 """Maximum size of a row. The rows of Stack Exchange have at most a few hundred kilobytes."""
 
 _CHUNK = 1 << 18
-_SEVEN_ZIP = b"7z\xbc\xaf\x27\x1c"
+_ARCHIVES = {b"7z\xbc\xaf\x27\x1c": "7z", b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"PK\x03\x04": "zip"}
 _BLOCK = re.compile(r"^(blockquote|br|d[dlt]|div|h[1-6r]|li|[ou]l|p|pre|table|t[dhr])$")
 _CUT = expat.errors.XML_ERROR_NO_ELEMENTS, expat.errors.XML_ERROR_UNCLOSED_TOKEN, expat.errors.XML_ERROR_PARTIAL_CHAR
 
@@ -32,6 +32,8 @@ def read_posts(path: Path, progress: Progress) -> Iterator[BenchmarkRow]:
         InputError: the file cannot be read, is cut off, is not a Posts.xml, contains a DOCTYPE, is not valid XML, or
             does not have the encoding that it declares.
     """
+    if path.is_dir():
+        raise InputError("is a folder. Pass the file Posts.xml in it", path=path)
     reader = _RowReader(path)
     total = None if path == STDIN or path.suffix == ".gz" or not path.is_file() else path.stat().st_size
     with open_source(path) as file:
@@ -52,8 +54,8 @@ class _RowReader:
 
     def parse(self, chunk: bytes) -> list[BenchmarkRow]:
         """Return the rows that end in a chunk. An empty chunk is the end of the file."""
-        if not self.size and chunk.startswith(_SEVEN_ZIP):
-            raise InputError(f"is a 7z archive. Extract it (7z e {self._path.name}), or pipe it", path=self._path)
+        if not self.size and (kind := next((name for start, name in _ARCHIVES.items() if chunk.startswith(start)), "")):
+            raise InputError(f"is a {kind} archive. Extract it first", path=display_name(self._path))
         self._rows, start = [], self.size
         self.size += len(chunk)
         try:
@@ -98,14 +100,28 @@ def extract_text(html: str) -> str:
     """Return the text of a post without HTML tags. Code keeps its place, line breaks and indentation.
 
     Raises:
+        ValueError: the HTML cannot be parsed.
         ExtraMissing: BeautifulSoup is not installed.
     """
     try:
-        from bs4 import BeautifulSoup
+        import bs4.element
+
+        # BeautifulSoup warns if a text without a line break looks like a file name
+        nodes: list[object] = [bs4.BeautifulSoup(f"{html}\n", "html.parser")]
     except ImportError as error:
         raise ExtraMissing("corpus", error) from error
-    soup = BeautifulSoup(f"{html}\n", "html.parser")  # warns if a text without a line break looks like a file name
-    for tag in soup.find_all(_BLOCK):
-        if tag.next_sibling and not (isinstance(tag.next_sibling, str) and tag.next_sibling[:1].isspace()):
-            tag.insert_after("\n")
-    return soup.get_text().strip()
+    except bs4.ParserRejectedMarkup as error:
+        raise ValueError(str(error)) from error
+    pieces, needs_break = [""], False
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, bs4.Tag):
+            breaks = [None] if _BLOCK.match(node.name) else []
+            nodes += [*breaks, *reversed(node.contents), *breaks]
+        elif node is None:
+            needs_break = True
+        elif type(node) in (bs4.CData, bs4.element.NavigableString) and not (needs_break and node == " "):
+            has_break = pieces[-1].endswith("\n") or str(node).startswith("\n")
+            pieces += ["\n" if needs_break and not has_break else "", str(node)]
+            needs_break = False
+    return re.sub(r"\A\s*\n", "", "".join(pieces).rstrip())

@@ -26,11 +26,11 @@ MAX_HTML_CHARACTERS = 1 << 16
 
 _QUESTION, _ANSWER = 1, 2
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
-_NO_ANSWER, _DUPLICATE = "accepted answer is not in the dump", "duplicate id"
+OTHER_TAGS, _NO_ANSWER, _DUPLICATE = "other tags", "accepted answer is not in the dump", "duplicate id"
 # `answer` and `record` are null if the question is removed
 _TABLES = """
 CREATE TABLE questions (id INTEGER PRIMARY KEY, answer INTEGER, language INTEGER, time REAL, record BLOB);
-CREATE TABLE answers (id INTEGER PRIMARY KEY, question INTEGER, removed_by TEXT, record BLOB);
+CREATE TABLE answers (id INTEGER, question INTEGER, removed_by TEXT, record BLOB, PRIMARY KEY (id, question));
 CREATE VIEW joined AS
     SELECT language, time, questions.id, questions.record AS question, answers.record AS answer, removed_by
     FROM questions LEFT JOIN answers ON answers.id = questions.answer AND answers.question = questions.id
@@ -43,10 +43,9 @@ _INDEX = "CREATE INDEX by_time ON questions (language, time, id) WHERE answer IS
 class DumpSummary:
     """Counts of posts and triples.
 
-    `removed` counts the questions without a triple by reason. `several_languages` counts questions with tags of several
-    languages. `orphans` are answers whose question is not in the dump. `duplicate_answers` are accepted answers whose
-    id occurred before. `triples` has the number of triples by language and part, `licences` the number of texts by
-    licence, and `sha256` the hashes of the files by part.
+    `removed` counts the questions without a triple by reason. `several_languages` counts triples with tags of several
+    languages. `orphans` are answers whose question is not in the dump. `triples` has the number of triples by language
+    and part, `licences` the number of texts by licence, and `sha256` the hashes of the files by part.
     """
 
     posts: int = 0
@@ -54,7 +53,6 @@ class DumpSummary:
     answers: int = 0
     several_languages: int = 0
     orphans: int = 0
-    duplicate_answers: int = 0
     removed: Counter[str] = field(default_factory=Counter)
     triples: dict[str, dict[str, int]] = field(default_factory=dict)
     licences: Counter[str] = field(default_factory=Counter)
@@ -64,8 +62,8 @@ class DumpSummary:
 class TripleTable:
     """Joins questions with their accepted answers, in a temporary file.
 
-    Posts may be added in any order. A question belongs to the first of its tags that is in `languages`, so no question
-    is in two languages.
+    Posts may be added in any order. `languages` are tags in lower case. A question belongs to the first of its tags
+    that is in `languages`, so no question is in two languages.
 
     Raises (all methods):
         StorageError: the temporary file cannot be written.
@@ -89,7 +87,7 @@ class TripleTable:
     def _add_question(self, post: BenchmarkRow) -> None:
         tags = re.findall(r"[^<>|\s]+", post.fields.get("Tags", ""))  # <c><arrays>, or |c|arrays| since 2024
         languages, values = [tag for tag in tags if tag in self._languages], tuple[Any, ...]([None] * 4)
-        reason, text = None if languages else "other tags", ""
+        reason, text = None if languages else OTHER_TAGS, ""
         if languages and not post.fields.get("AcceptedAnswerId"):
             reason = "no accepted answer"
         elif languages:
@@ -104,7 +102,6 @@ class TripleTable:
             reason = _DUPLICATE
         self.summary.questions += 1
         self.summary.removed += Counter([reason] if reason else [])
-        self.summary.several_languages += not reason and len(languages) > 1
 
     def _add_answer(self, post: BenchmarkRow) -> None:
         """Store an answer if its question accepts it or comes later."""
@@ -115,8 +112,7 @@ class TripleTable:
             return
         reason, text = _read_body(post, "answer")
         row = identifier, question, reason, None if reason else dumps(self._describe(post, "a") | {"code": text})
-        is_new = self._scratch.execute_many("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", [row])
-        self.summary.duplicate_answers += not is_new
+        self._scratch.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", row)
 
     def _describe(self, post: BenchmarkRow, kind: Literal["q", "a"]) -> dict[str, Any]:
         """Return the fields that questions and answers have in common. Their names in answers begin with `answer_`."""
@@ -149,6 +145,7 @@ class TripleTable:
                     hashes[part].update(line)
                     self.summary.triples[language][part] += 1
                     self.summary.licences.update((row["licence"], row["answer_licence"]))
+                    self.summary.several_languages += len({*row["tags"]}.intersection(self._languages)) > 1
         self.summary.sha256 = {part: digest.hexdigest() for part, digest in hashes.items()}
         return self.summary
 
@@ -181,7 +178,10 @@ class TripleTable:
 def _read_body(post: BenchmarkRow, name: str) -> tuple[str | None, str]:
     """Return the text of a post, and the reason if it is removed."""
     html = post.fields.get("Body", "")
-    text = extract_text(html) if len(html) <= MAX_HTML_CHARACTERS else ""
+    try:
+        text = extract_text(html) if len(html) <= MAX_HTML_CHARACTERS else ""
+    except ValueError:
+        return f"{name} has unreadable HTML", ""
     if len(html) > MAX_HTML_CHARACTERS or len(text) > MAX_CHARACTERS:
         return f"{name} is too long", ""
     return (f"{name} is too short" if len(text) < MIN_CHARACTERS else None), text

@@ -40,6 +40,8 @@ def ask(agent: Commands, server: ChatServer, *options: str, out: str = "out.json
     return agent("corpus", "answer", "qa", "-o", out, *model, "--language", "c", *options)
 
 
+CHOICES = {"--split trian": "from test", "--language go": "c, rust", "--model answer=heuristic": "replay:"}
+NO_SERVER = "--model", "m", "--base-url", "http://localhost:1/v1"
 REFUSAL = {"message": {"role": "assistant", "content": None, "refusal": "I cannot help with that."}}
 REPLIES: dict[str, tuple[Answer, str | None]] = {
     "answered": (says("<think>hm</think>\nAnswer 0.\n"), "Answer 0."),
@@ -50,6 +52,7 @@ REPLIES: dict[str, tuple[Answer, str | None]] = {
 }
 OTHERS = {
     "only a thinking part": ("empty", says("<think>hm</think>")),
+    "a cut thinking part": ("cut off", says("<think>hm</think>", finish_reason="length")),
     "a filter": ("refused", says("The ans", finish_reason="content_filter")),
     "an unfinished thinking part": ("error", says("<think>hm", finish_reason="length")),
 }
@@ -74,9 +77,9 @@ class TestReplies:
     def test_an_unusable_reply_is_no_answer(self, agent: Commands, name: str) -> None:
         write_triples(agent, 1)
         with ChatServer(OTHERS[name][1]) as server:
-            ask(agent, server)
+            done = ask(agent, server)
         row = read_lines(agent.folder / "out.jsonl")[0]
-        assert (row["status"], row["answer"]) == (OTHERS[name][0], None)
+        assert (row["status"], row["answer"], "agent score" in done.out) == (OTHERS[name][0], None, False)
 
     def test_hostile_replies_are_stored_unchanged_and_never_printed_raw(self, agent: Commands) -> None:
         write_triples(agent, 1)
@@ -148,18 +151,18 @@ class TestResumption:
 
 
 class TestUsage:
-    @pytest.mark.parametrize("options", ["--split train", "--language go", "--model judge=heuristic", "-o qa/x.jsonl"])
+    @pytest.mark.parametrize("options", [*CHOICES, "--model judge=m", "-o qa/x.jsonl"])
     def test_wrong_usage_leaves_no_output(self, agent: Commands, options: str) -> None:
         write_triples(agent, 1)
-        command = ("corpus", "answer", "qa", "-o", "out.jsonl", "--model", "heuristic")
-        assert agent(*command, *options.split()).code == WRONG_USAGE
+        done = agent("corpus", "answer", "qa", "-o", "out.jsonl", *NO_SERVER, *options.split())
+        assert (done.code, CHOICES.get(options, "") in done.err) == (WRONG_USAGE, True)
         assert [path.name for path in agent.folder.glob("**/*.jsonl")] == ["test.jsonl"]
 
     def test_another_folder_and_an_existing_output_are_errors(self, agent: Commands) -> None:
         write_triples(agent, 1)
         agent.write("old.jsonl", "{}\n")
         for folder, out in (("qa", "old.jsonl"), (".", "out.jsonl"), ("missing", "out.jsonl")):
-            assert agent("corpus", "answer", folder, "-o", out, "--model", "heuristic").code == WRONG_USAGE
+            assert agent("corpus", "answer", folder, "-o", out, *NO_SERVER).code == WRONG_USAGE
 
     def test_generated_answers_of_several_models_are_scored(self, agent: Commands) -> None:
         write_triples(agent, 3)
@@ -171,4 +174,7 @@ class TestUsage:
         # "Answer 1." has two words: precision 2/3 and recall 2/2; the others have one of these words
         assert good["scores"]["rouge1"]["f1"] == pytest.approx((0.8 + 2 * 0.4) / 3)
         assert agent("score", "good.jsonl", "bad.jsonl").out.count("rougeL") == 2
-        assert agent("score", "good.jsonl", "--gold", "good.jsonl").code == WRONG_USAGE
+        agent.write("labels.jsonl", [{"id": "1", "label": 1}])
+        for option in ("--gold labels.jsonl", "--min-agreement 0.5", "--reviews last", "--round 0", "labels.jsonl"):
+            refused = agent("score", "good.jsonl", *option.split())
+            assert (refused.code, "labels.jsonl:1" in refused.err) == (WRONG_USAGE, False)

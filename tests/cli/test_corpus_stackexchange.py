@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import DONE, WRONG_USAGE
+from agent.cli import DONE, STOPPED, WRONG_USAGE
 from agent.errors import InputError, UsageError
 from agent.retrieval.benchmark import open_benchmark
 from agent.training.data import read_training_data
 from tests.cli.commands import ROOT, Commands
+from tests.disks import remount, tiny_disk
 from tests.exports.runs import read_lines
-from tests.exports.test_hugging_face import load_dataset
+from tests.exports.test_hugging_face import load_dataset, read_card
 
 DUMP = ROOT / "examples/corpus/Posts.xml"
+NO_ANSWER = b'<posts><row Id="1" PostTypeId="1" Tags="&lt;c&gt;" /></posts>'
+DAMAGED = [b"", DUMP.read_bytes()[:5000], b"<!DOCTYPE posts>" + DUMP.read_bytes()[38:], NO_ANSWER]
 FILES = {"README.md", "stackexchange.json", "test.jsonl", "train.jsonl", "validation.jsonl"}
 SIZES = {"c": {"train": 6, "validation": 1, "test": 1}, "python": {"train": 2, "validation": 1, "test": 1}}
 ROWS = {"train": 8, "validation": 2, "test": 2}
@@ -47,12 +50,13 @@ def test_the_summary_counts_what_was_kept_and_removed(agent: Commands) -> None:
     assert list_files(agent.folder / "new/qa") == FILES
 
 
-def test_standard_input_aliases_of_languages_and_other_sites_are_read(agent: Commands) -> None:
+def test_standard_input_any_tag_and_other_sites_are_read(agent: Commands) -> None:
     command = [sys.executable, "-m", "agent", "corpus", "stackexchange", "-", "-o", "qa", "--json"]
-    with DUMP.open() as dump:
-        options = "--languages", "py, PYTHON", "--site", "example.org"
-        done = subprocess.run([*command, *options], cwd=agent.folder, stdin=dump, capture_output=True, check=True)
-    assert json.loads(done.stdout)["triples"] == {"python": SIZES["python"]}
+    command += ["--languages", "shell, SHELL", "--site", "example.org"]
+    dump = DUMP.read_bytes().replace(b"&lt;python&gt;", b"&lt;shell&gt;")
+    done = subprocess.run(command, cwd=agent.folder, input=dump, capture_output=True, check=True)
+    assert json.loads(done.stdout)["triples"] == {"shell": SIZES["python"]}
+    assert len(open_benchmark(agent.folder / "qa", language="shell").queries) == SIZES["python"]["test"]
     assert {row["url"].split("/")[2] for row in read_lines(agent.folder / "qa/test.jsonl")} == {"example.org"}
 
 
@@ -130,15 +134,32 @@ class TestOutput:
         assert triples("corpus", "stackexchange", DUMP, "-o", "qa", "--force").code == WRONG_USAGE
         assert list_files(triples.folder / "qa") == FILES | {"notes.txt"}
 
-    @pytest.mark.parametrize("content", [b"", DUMP.read_bytes()[:5000], b"<!DOCTYPE posts>" + DUMP.read_bytes()[38:]])
-    def test_a_damaged_dump_leaves_no_output(self, agent: Commands, content: bytes) -> None:
+    @pytest.mark.parametrize("content", DAMAGED)
+    def test_an_unusable_dump_leaves_no_output(self, agent: Commands, content: bytes) -> None:
         agent.write("Posts.xml", content)
         done = agent("corpus", "stackexchange", "Posts.xml", "-o", "qa")
         assert (done.code, "Posts.xml:" in done.err, list(agent.folder.glob("*qa*"))) == (WRONG_USAGE, True, [])
+        assert (": 1)" in done.err, "--languages" in done.err) == (content == NO_ANSWER, False)
 
-    @pytest.mark.parametrize("options", ["qa --languages cobol", "qa --languages ,", "in --force"])
+    @pytest.mark.parametrize(
+        "options", ["qa --languages py", "qa --languages ,", "qa --site https://x.org", "in --force"]
+    )
     def test_wrong_usage_leaves_no_output(self, agent: Commands, options: str) -> None:
         (agent.folder / "in").mkdir()
         agent.write("in/Posts.xml", DUMP.read_bytes())
-        assert agent("corpus", "stackexchange", "in/Posts.xml", "-o", *options.split()).code == WRONG_USAGE
+        done = agent("corpus", "stackexchange", "in/Posts.xml", "-o", *options.split())
+        assert (done.code, ": 16)" in done.err) == (WRONG_USAGE, options.endswith("py"))
         assert (list_files(agent.folder / "in"), (agent.folder / "qa").exists()) == ({"Posts.xml"}, False)
+
+    def test_the_card_omits_empty_parts(self, agent: Commands) -> None:
+        agent.write("Posts.xml", DUMP.read_bytes().replace(b"&lt;python&gt;", b"", 3))
+        agent("corpus", "stackexchange", "Posts.xml", "-o", "qa", "--languages", "python")
+        assert [file["split"] for file in read_card(agent.folder / "qa")[0]["configs"][0]["data_files"]] == ["test"]
+
+    def test_a_folder_that_cannot_be_written_stops_the_command(self, agent: Commands) -> None:
+        with tiny_disk(agent.folder / "tiny") as folder:
+            (folder / "filler").write_bytes(b"x" * (508 << 10))
+            full = agent("corpus", "stackexchange", DUMP, "-o", "tiny/qa")
+            remount(folder, "ro")
+            assert agent("corpus", "stackexchange", DUMP, "-o", "tiny/qa").code == WRONG_USAGE
+        assert (full.code, "saved" in full.err, "agent corpus" in full.err) == (STOPPED, False, False)

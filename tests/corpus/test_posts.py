@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -96,6 +97,9 @@ OTHERS = {
     "nested row": (START + b"<row><row /></row>" + END, 3),
     "other element": (START + ROW + b"<post />" + END, 4),
     "7z": (b"7z\xbc\xaf\x27\x1c\x00\x04", None),
+    "gzip": (gzip.compress(START + END), None),
+    "bzip2": (b"BZh91AY&SY", None),
+    "zip": (b"PK\x03\x04\x14", None),
     "JSON": (b'{"Id": 1}', 1),
     "endless row": (START + ROW + b'<row Body="' + b"x" * (MAX_ROW_BYTES + (1 << 19)), 4),
 }
@@ -107,6 +111,8 @@ def test_another_file_is_an_error_with_the_line(tmp_path: Path, name: str) -> No
     with pytest.raises(InputError) as error:
         read(tmp_path, content)
     assert error.value.line == line
+    with pytest.raises(InputError, match=r"Posts\.xml in"):
+        next(read_posts(tmp_path, lambda *_: None))
 
 
 TEXTS = {
@@ -118,6 +124,9 @@ TEXTS = {
     "<ul><li>one</li><li>two</li></ul><p>three": "one\ntwo\nthree",
     "<b>one</b>two <!-- hidden --><a href='x'>three</a>": "onetwo three",
     "a &lt;b&gt; &amp;amp; &nbsp;c": "a <b> &amp; \xa0c",
+    "How do I run<pre>ls\n</pre>or<blockquote>dir</blockquote>?": "How do I run\nls\nor\ndir\n?",
+    "<ul><li>one<ul><li>two</li></ul></li> <li><b>three</b> four": "one\ntwo\nthree four",
+    "<pre><code>\n    def f():\n        pass\n</code></pre>\n": "    def f():\n        pass",
     "": "",
     "https://example.org/a": "https://example.org/a",
     "C:\\notes.txt": "C:\\notes.txt",
@@ -128,3 +137,10 @@ TEXTS = {
 @pytest.mark.parametrize("html", TEXTS)
 def test_tags_are_removed_and_code_stays_in_its_place(html: str) -> None:
     assert extract_text(html) == TEXTS[html]
+
+
+def test_the_time_is_proportional_to_the_number_of_tags() -> None:
+    start = time.process_time()
+    assert extract_text("<br>x" * 20_000).count("\n") == 19_999
+    assert extract_text("<ul><li>" * 8000 + "x") == "x"
+    assert time.process_time() - start < 20

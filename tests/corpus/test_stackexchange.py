@@ -85,7 +85,7 @@ class TestTriple:
 class TestLanguages:
     @pytest.mark.parametrize("tags", ["<arrays><c><python>", "|arrays|c|python|"])
     def test_a_question_belongs_to_the_first_of_its_languages(self, tags: str) -> None:
-        parts, summary = convert(question(1, 2, tags), answer(2, 1))
+        parts, summary = convert(question(1, 2, tags), answer(2, 1), question(3, 4, tags))
         assert [row["language"] for row in parts["test"]] == ["c"]
         assert (summary.several_languages, summary.triples["python"]["test"]) == (1, 0)
 
@@ -107,9 +107,11 @@ class TestRemoval:
         parts, _ = convert(question(1, 2, Title="?"), answer(2, 1), question(3, 4, Title="x" * 5000), answer(4, 3))
         assert [len(row["question"]) for row in parts["validation"] + parts["test"]] == [1, 5000]
 
-    def test_html_that_is_far_too_long_is_not_parsed(self) -> None:
-        body = "<p>" * (MAX_HTML_CHARACTERS // 3) + TEXT
-        assert convert(question(1, 2, Body=body), answer(2, 1))[1].removed == {"description is too long": 1}
+    @pytest.mark.parametrize("html", ["<![foo", f"&#{'9' * 5000};", "<p>" * (MAX_HTML_CHARACTERS // 3)])
+    def test_html_that_cannot_be_parsed_is_counted(self, html: str) -> None:
+        posts = [question(1, 2, Body=html + TEXT), answer(2, 1), question(3, 4), answer(4, 3, Body=html + TEXT)]
+        reason = "is too long" if html.startswith("<p>") else "has unreadable HTML"
+        assert convert(*posts)[1].removed == {f"description {reason}": 1, f"answer {reason}": 1}
 
     def test_questions_without_an_accepted_answer_are_counted(self) -> None:
         posts = [question(1, None), answer(2, 1), question(3, 4), question(5, 2), question(6, 8), answer(7, 6)]
@@ -117,14 +119,14 @@ class TestRemoval:
 
     def test_answers_to_deleted_questions_are_counted(self) -> None:
         tag_wiki = {"Id": "x", "PostTypeId": "5"}
-        _, summary = convert(answer(5, 99), question(1, 2), answer(2, 1), answer(3, 98), answer(4, 1), tag_wiki)
+        _, summary = convert(answer(5, 99), answer(2, 98), question(1, 2), answer(2, 1), answer(4, 1), tag_wiki)
         assert (summary.orphans, summary.removed, summary.answers, summary.posts) == (2, {}, 4, 6)
 
     def test_the_first_post_with_an_id_counts(self) -> None:
         posts = [question(1, 2, Title="first"), question(1, 2, Title="second"), answer(2, 1, Score=1), answer(2, 1)]
         parts, summary = convert(*posts)
         assert [(row["question"], row["answer_score"]) for row in parts["test"]] == [("first", 1)]
-        assert (summary.removed, summary.duplicate_answers) == ({"duplicate id": 1}, 1)
+        assert summary.removed == {"duplicate id": 1}
 
     @pytest.mark.parametrize("change", WRONG, ids=str)
     def test_a_malformed_attribute_is_an_error_with_the_line(self, change: Post) -> None:
