@@ -17,6 +17,7 @@ from langgraph.graph import END, START, StateGraph
 from starlette.applications import Starlette
 
 from agent import Annotator, Pair, read_settings
+from agent.errors import UsageError
 from agent.history import Recorder
 from agent.llm.asker import Asker
 from agent.llm.base import close
@@ -51,6 +52,8 @@ async def create_tools(pair: Pair) -> Tools:
 
 
 async def run_node(name: str, state: State, thread: str) -> dict[str, Any]:
+    if name == variant.start and "outcome" in state:
+        raise UsageError("This thread already holds a pair. Open a new thread.")
     pair = Pair.model_validate({"id": thread, **dict(state["pair"])})
     if thread not in tools_by_thread or name == variant.start:
         tools_by_thread[thread] = await create_tools(pair)

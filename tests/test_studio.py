@@ -10,11 +10,13 @@ import signal
 import socket
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 from urllib.request import Request, urlopen
 
 import pytest
 
+from agent.errors import UsageError
+from agent.state import State
 from tests.cli.commands import make_environment
 from tests.cli.processes import wait_until
 from tests.llm.server import free_port
@@ -23,6 +25,26 @@ ROOT = Path(__file__).parent.parent
 CODE = 'def reverse(items):\n    """Reverse.\n\n    >>> reverse([1, 2])\n    [2, 1]\n    """\n    return items[::-1]\n'
 INPUT = {"pair": {"query": "reverse a list of items", "code": CODE}}
 NODES = ["screen", "generate_test", "execute", "arbitrate"]
+
+
+def test_every_class_of_the_state_can_be_stored_between_steps() -> None:
+    serde = json.loads((ROOT / "langgraph.json").read_text())["checkpointer"]["serde"]
+    hints, classes = list[Any](get_type_hints(State).values()), set[tuple[str, str]]()
+    for hint in hints:
+        hints += get_args(hint)  # the loop reaches these types too
+        if getattr(hint, "__module__", "").startswith("agent."):
+            hints += get_type_hints(hint).values()
+            classes.add((hint.__module__, hint.__name__))
+    assert set(map(tuple, serde["allowed_msgpack_modules"])) == classes
+
+
+async def test_a_thread_refuses_a_second_pair() -> None:
+    from examples import studio
+
+    studio.app.state.backend = None
+    state = await studio.run_node("screen", State(**INPUT), "thread")
+    with pytest.raises(UsageError):
+        await studio.run_node("screen", State(**{**state, **INPUT}), "thread")
 
 
 def is_ready(port: int) -> bool:

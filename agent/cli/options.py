@@ -336,7 +336,7 @@ class PreferOptions(PageOptions, ModelOptions, ConfigOptions):
     ] = None
     sample: Annotated[int, typer.Option(min=1, metavar="N", help="Compare the codes of N random queries.")] = 1000
     seed: Annotated[int, typer.Option(help="Random seed for the queries, the codes and their order.")] = 0
-    retry_errors: Annotated[bool, typer.Option(help="Ask the model again where it gave no usable reply.")] = False
+    retry_errors: Annotated[bool, typer.Option(help="Ask the model again where it ended in an error.")] = False
 
 
 @dataclass(frozen=True)

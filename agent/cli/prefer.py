@@ -25,11 +25,13 @@ from agent.errors import RunStopped, UsageError
 from agent.evaluation.statistics import Interval, format_interval, format_number, mcnemar_exact
 from agent.events import Note
 from agent.languages import Language, built_in_languages
+from agent.llm.heuristic import HeuristicModel
 from agent.store import files
 from agent.store.reviews import ReviewLog, read_reviews
 from agent.store.run_view import get_variant_and_model, load_run
 from agent.tracing import export_traces
 from agent.types import Pair
+from agent.views.searchers import format_p_value
 from agent.wording import plural
 
 
@@ -39,10 +41,11 @@ def run(a: Path, b: Path, options: PreferOptions) -> None:
     Raises `UsageError` for invalid options and folders, and `typer.Exit` with code 1 (some errors) or 3 (stopped).
     """
     console = Console(stderr=True)
-    if not options.model and (flags := options.collect_flags()):
-        raise UsageError(f"{', '.join(flags.values())}: these options need a model. Add --model.")
+    _check_options(options)
     mcnemar_exact(0, 0)  # raises an error now if SciPy is not installed
     out = options.out or Path("runs") / f"prefer-{strip_suffixes(a)}-{strip_suffixes(b)}"
+    if (out / files.ANNOTATIONS).exists():
+        raise UsageError(f"-o: {out} is the folder of a run. Pass another folder.")
     with console.status(f"reading {one_line(str(a))} and {one_line(str(b))}"):
         comparisons, queries = preferences.draw_comparisons(a, b, options.sample, options.seed)
     check_writable(out, None)
@@ -52,44 +55,56 @@ def run(a: Path, b: Path, options: PreferOptions) -> None:
         raise UsageError(f"{out} has choices for other datasets, --sample or --seed. Pass another folder (-o).")
     if options.model:
         _ask_model(out / "model", pairs, options, console)
-    else:
-        _serve_page(out, {shown.id: shown for shown in pairs[::2]}, sample, options, console)
-    judges = _count_judges(out, comparisons)
+    pending = 0 if options.model else _serve_page(out, pairs[::2], sample, options, console)
+    compared, judges = len(comparisons), [] if pending else _count_judges(out, comparisons, sample)
     if options.as_json:
-        counts = {"seed": options.seed, "queries": queries, "compared": len(comparisons)}
-        print_json({"folder": str(out), "a": str(a), "b": str(b), **counts, "judges": judges})
+        counts = {"queries": queries, "compared": compared, "done": compared - pending, "pending": pending}
+        print_json({"folder": str(out), "a": str(a), "b": str(b), "seed": options.seed, **counts, "judges": judges})
     else:
-        drawn = f"{len(comparisons):,} of {plural(queries, 'query', 'queries')} for which A and B have different codes"
-        print_text(Console(), f"A: {a}\nB: {b}\n{drawn}\n")
-        _print_judges(judges)
+        drawn = f"{compared:,} of {plural(queries, 'query', 'queries')} for which A and B have different codes"
+        print_text(Console(), f"A: {a}\nB: {b}\n{drawn}\n{compared - pending:,} done, {pending:,} pending\n")
+        if not pending:
+            _print_judges(judges)
     if options.model and judges[0]["errors"]:
-        print_text(console, "Pass --retry-errors to ask again where the model gave no usable reply.")
+        print_text(console, "Pass --retry-errors to ask again.")
         raise typer.Exit(SOME_ERRORS)
 
 
-def _serve_page(out: Path, pairs: dict[str, Pair], sample: str, options: PreferOptions, console: Console) -> None:
+def _check_options(options: PreferOptions) -> None:
+    page = {"--reviewer": options.reviewer, "--port": options.port, "--no-browser": not options.browser}
+    if options.model and (flags := [flag for flag, value in page.items() if value]):
+        raise UsageError(f"{', '.join(flags)}: these options belong to the review page. Remove --model.")
+    if not options.model and (flags := [*options.collect_flags().values(), *["--retry-errors"] * options.retry_errors]):
+        raise UsageError(f"{', '.join(flags)}: these options need a model. Add --model.")
+
+
+def _serve_page(out: Path, pairs: list[Pair], sample: str, options: PreferOptions, console: Console) -> int:
+    """Serve the page until Ctrl-C. Return the number of comparisons that the reviewer has not finished."""
     from agent.cli.review import choose_reviewer, serve_page
     from agent.views.queues import Queue, QueueEntry
     from agent.views.review_session import PREFERENCE_GUIDELINES, PreferenceSession
 
     session = PreferenceSession(
-        queue=Queue(plural(len(pairs), "query", "queries"), tuple(map(QueueEntry, pairs)), sample),
+        queue=Queue(plural(len(pairs), "query", "queries"), tuple(QueueEntry(pair.id) for pair in pairs), sample),
         reviewer=choose_reviewer(options.reviewer),
         blind=True,
         log=ReviewLog(out / files.REVIEWS),
         guidelines=PREFERENCE_GUIDELINES,
-        pairs=pairs,
+        pairs={pair.id: pair for pair in pairs},
     )
     serve_page(session, options, console)
+    return len(session) - session.reviewed_count
 
 
 def _ask_model(folder: Path, pairs: list[Pair], options: PreferOptions, console: Console) -> None:
     settings = ChosenSettings(console, options, overrides={"runner.rounds": 1})
+    if isinstance((models := settings.models()).for_role("prefer"), HeuristicModel):
+        raise UsageError("--model heuristic: has no rules for preferences. Pass the name of a model, or replay:FILE.")
     check_writable(folder, settings.cache)
     with Display(console) as display, export_traces(settings.config.tracing, lambda text: display(Note(text))):
         display.outcome_names = {**display.outcome_names, "1": "first", "0": "second", "undecided": "tie"}
         annotator = Annotator(
-            model=settings.models(),
+            model=models,
             variant={"name": "prefer", "start": "prefer", "nodes": {"prefer": {"decided": "end"}}},
             languages=[Language(name) for name in {pair.language for pair in pairs} - built_in_languages().keys()],
             prompts=settings.prompts,
@@ -105,14 +120,14 @@ def _ask_model(folder: Path, pairs: list[Pair], options: PreferOptions, console:
             explain_stop(console, error, f"Stored in {folder}: {describe_finished(folder, 1) or 'no pairs'}.")
 
 
-def _count_judges(out: Path, comparisons: list[Comparison]) -> list[dict[str, Any]]:
-    """Count the preferences of the model, if one was asked, and of each reviewer."""
+def _count_judges(out: Path, comparisons: list[Comparison], sample: str) -> list[dict[str, Any]]:
+    """Count the preferences of the model, if one was asked, and of each reviewer. Skip choices for other samples."""
     outcomes = defaultdict[str, list[Outcome]](list)
     if (out / "model" / files.ANNOTATIONS).exists():
         with load_run(out / "model") as view:
             name = f"model {get_variant_and_model(view.manifest)[1]}"
             outcomes[name] = preferences.collect_replies(view, comparisons)
-    for review in read_reviews(out / files.REVIEWS):
+    for review in (review for review in read_reviews(out / files.REVIEWS) if review.sample == sample):
         outcomes[f"reviewer {review.reviewer}"].append(preferences.find_preferred(review.id, review.label))
     return [preferences.count_preferences(name, listed, len(comparisons)) for name, listed in outcomes.items()]
 
@@ -122,7 +137,7 @@ def _print_judges(judges: list[dict[str, Any]]) -> None:
     table = make_table("judge", *(name.replace("_", " ") for name in counts), "share of B", "95% interval", "p")
     for judge in judges:
         interval = format_interval(Interval(**judge["interval"]) if judge["interval"] else None)
-        cells = (format_number(judge["share"]), interval, format_number(judge["p_value"]))
+        cells = (format_number(judge["share"]), interval, format_p_value(judge["p_value"]))
         add_row(table, judge["judge"], *(f"{judge[name]:,}" for name in counts), *cells)
     console.print(table)
     if all(judge["share"] is None for judge in judges):

@@ -26,20 +26,25 @@ Outcome = Literal["a", "b", "tie", "turned", "error"]
 def draw_comparisons(a: Path, b: Path, size: int, seed: int) -> tuple[list[Comparison], int]:
     """Draw queries with label 1 and different codes in both datasets, and two of these codes. Also count such queries.
 
-    Ignores the case and white space of queries and the white space of codes. The languages must be equal. Keeps the
-    matches of A, and the matches of B for the same queries, in memory. Raises `InputError` if there is no such query,
-    and the errors of `read_labelled`.
+    Ignores the case and white space of queries, and the white space at the end of code lines. The languages must be
+    equal. Keeps the matches of A, and the matches of B for the same queries, in memory. Raises `InputError` if there is
+    no such query or one of these matches has a context, and the errors of `read_labelled`.
     """
     matches = defaultdict[tuple[str, str], tuple[dict[int, Pair], dict[int, Pair]]](lambda: ({}, {}))
     for side, path in enumerate((a, b)):
-        for labelled in read_labelled(path):
-            pair = labelled.pair
+        pair: Pair | None = None
+        for pair in (labelled.pair for labelled in read_labelled(path) if labelled.label == 1):
             key = pair.language, " ".join(pair.query.lower().split())
-            if labelled.label == 1 and (side == 0 or key in matches):
-                matches[key][side].setdefault(hash(" ".join(pair.code.split())), pair)
+            if side == 0 or key in matches:
+                if pair.context:
+                    raise InputError(f"pair {pair.id[:60]!r} has a context. Such pairs cannot be compared", path=path)
+                matches[key][side].setdefault(hash("\n".join(map(str.rstrip, pair.code.rstrip().splitlines()))), pair)
+        if pair is None:
+            raise InputError("has no pair with label 1", path=path)
     common = [codes for codes in matches.values() if all(codes) and len(codes[0].keys() | codes[1].keys()) > 1]
     if not common:
-        raise InputError(f"has no query with label 1 for which {b} has label 1 and another code", path=a)
+        rule = "Queries match in any case and spacing within the same language, and the codes must differ"
+        raise InputError(f"has no query in common with {b} among the pairs with label 1. {rule}", path=a)
     rng, comparisons = Random(seed), list[Comparison]()
     for number, codes in enumerate(rng.sample(common, min(size, len(common))), start=1):
         while (ours := rng.choice([*codes[0]])) == (theirs := rng.choice([*codes[1]])):

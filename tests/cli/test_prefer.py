@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from agent.datasets.encoding import dumps
-from agent.store.reviews import read_reviews
+from agent.store.reviews import ReviewLog, read_reviews
 from tests.cli.commands import CommandResult, Commands, reply
 from tests.llm.server import Answer, ChatServer, Request, no_credit
 from tests.views.review_runs import HOSTILE, RunningReview, make_run, serve_page
 
 A, B = "dataset-alpha", "dataset-beta"
-COUNT = 6
+COUNT = 12
 CODE = re.compile(r"^def (\w+)", re.MULTILINE)
 
 
@@ -71,6 +71,7 @@ def test_a_model_that_always_prefers_the_first_code_or_a_tie_gives_only_ties(
 def test_each_pair_is_asked_in_both_orders_without_the_datasets(agent: Commands) -> None:
     with ChatServer(PREFER_B) as server:
         result = ask(agent, server, "--json")
+        assert "<0.001" in ask(agent, server).out
     orders = {tuple(CODE.findall(request.prompt)[-2:]) for request in server.requests}
     sides = [(f"left{n}", f"right{n}") for n in range(COUNT)]
     assert orders == {*sides, *((right, left) for left, right in sides)}
@@ -123,13 +124,13 @@ def test_hostile_texts_stay_data_in_the_prompt_and_escaped_in_the_terminal(agent
 
 
 def serve(agent: Commands, *options: str, reviewer: str = "ann") -> AbstractContextManager[RunningReview]:
-    """Serve the page. Afterwards, `read_judges` returns the result."""
+    """Serve the page. Afterwards, `read_result` returns the result."""
     words = "prefer", f"{A}.jsonl", f"{B}.jsonl", "-o", "out", "--reviewer", reviewer, *options
     return serve_page(agent.folder, *words)
 
 
-def read_judges(served: RunningReview) -> list[dict[str, Any]]:
-    return list(json.loads(served.process.out.read_text().splitlines()[-1])["judges"])
+def read_result(served: RunningReview) -> dict[str, Any]:
+    return dict(json.loads(served.process.out.read_text().splitlines()[-1]))
 
 
 def choose(served: RunningReview, number: int, name: str, reviewer: str = "ann") -> None:
@@ -166,10 +167,18 @@ def test_choices_survive_a_kill_and_the_page_continues(agent: Commands) -> None:
         choose(served, 2, "tie")
         served.stop()
         assert served.process.code == 0
-    (judged,) = read_judges(served)
-    counts = {"judge": "reviewer ann", "prefer_a": 1, "prefer_b": 1, "ties": 1, "errors": 0, "pending": COUNT - 3}
+    assert read_result(served).items() >= {"done": 3, "pending": COUNT - 3, "judges": []}.items()
+    reviews = agent.folder / "out/reviews.jsonl"
+    with serve(agent) as served:
+        for number in range(3, COUNT):
+            choose(served, number, "tie")
+        # a page with another seed was open at the same time
+        ReviewLog(reviews).append(read_reviews(reviews)[0].model_copy(update={"reviewer": "bob", "sample": "other"}))
+        served.stop()
+    (judged,) = read_result(served)["judges"]
+    counts = {"judge": "reviewer ann", "prefer_a": 1, "prefer_b": 1, "ties": COUNT - 2, "errors": 0, "pending": 0}
     assert {name: judged[name] for name in (*counts, "share")} == {**counts, "share": 0.5}
-    assert len(read_reviews(agent.folder / "out/reviews.jsonl")) == 3
+    assert len(read_reviews(reviews)) == COUNT + 1
 
 
 def test_each_reviewer_and_the_model_are_counted_apart(agent: Commands) -> None:
@@ -183,19 +192,22 @@ def test_each_reviewer_and_the_model_are_counted_apart(agent: Commands) -> None:
     assert [judged["prefer_b"] for judged in judges] == [COUNT, 0, 1]
 
 
-@pytest.mark.parametrize(("options", "word"), [(("--seed", "2"), "-o"), (("--budget", "2"), "--budget")])
-def test_another_sample_and_options_without_a_model_are_errors(
-    agent: Commands, options: tuple[str, ...], word: str
-) -> None:
+@pytest.mark.parametrize(
+    "options", ["--seed 2", "-o run", "--budget 2", "--retry-errors", "--port 88 --model m", "--model heuristic"]
+)
+def test_another_sample_a_run_folder_and_unused_options_are_errors(agent: Commands, options: str) -> None:
+    make_run(agent.folder / "run", {"p0": {"label": 1}})
     with serve(agent) as served:
         choose(served, 0, "tie")
-    result = agent("prefer", f"{A}.jsonl", f"{B}.jsonl", "-o", "out", *options)
-    assert (result.code, result.out, word in result.err) == (2, "", True)
+    result = agent("prefer", f"{A}.jsonl", f"{B}.jsonl", "-o", "out", *options.split())
+    assert (result.code, result.out, options.split()[0] in result.err) == (2, "", True)
 
 
 def test_replies_to_another_sample_are_not_counted(agent: Commands) -> None:
     with ChatServer(PREFER_B) as server:
         assert judge(ask(agent, server, "--json"))["pending"] == 0
     with serve(agent, "--seed", "5") as served:
+        for number in range(COUNT):
+            choose(served, number, "tie")
         served.stop()
-    assert read_judges(served)[0]["pending"] > 0
+    assert read_result(served)["judges"][0]["pending"] > 0
