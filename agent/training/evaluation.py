@@ -60,7 +60,8 @@ class Evaluator:
     def measure_accuracy(self, model: Any) -> dict[str, float]:
         """Return the share of labelled pairs that are answered correctly. A positive score means yes.
 
-        Without label 0, always answering yes would be correct, so the result is empty.
+        This is code question answering (Huang et al. 2021, *CoSQA*, section 4), which is measured by accuracy. Without
+        label 0, always answering yes would be correct, so the result is empty.
         """
         graded, options = self._benchmark.grades, {"batch_size": self._batch_size, "convert_to_tensor": True}
         if all(grade > 0 for row in graded.values() for grade in row.values()):

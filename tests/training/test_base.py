@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from agent.errors import UsageError
-from agent.training.base import check_exists, load_base
+from agent.training.base import load_base
+from agent.training.recipe import load_recipe
 from tests.retrieval.searchers.tiny_models import (
     publish,
     save_custom_model,
@@ -20,28 +21,38 @@ from tests.retrieval.searchers.tiny_models import (
 pytestmark = pytest.mark.embed
 
 
-def get_pooling(model: Any) -> str:
-    return str(model[1].pooling_mode)
+@pytest.mark.parametrize(
+    ("save", "name", "pooling", "expected"),
+    [
+        (save_roberta, "mine", None, "mean"),
+        (save_roberta, "mine", "last", "lasttoken"),
+        (save_roberta, "codebert-base", None, "cls"),
+        (save_roberta, "codebert-base", "mean", "mean"),
+        (save_sentence_transformer, "mine", None, "max"),
+        (save_sentence_transformer, "mine", "cls", "cls"),
+    ],
+)
+def test_the_pooling_is_the_given_one_or_that_of_the_modules_or_family(
+    hub: Path, save: Any, name: str, pooling: Any, expected: str
+) -> None:
+    model = load_base(publish(save(hub / name)), pooling=pooling, max_tokens=None)
+    assert str(model[1].pooling_mode) == expected
 
 
 @pytest.mark.parametrize(
-    ("name", "pooling", "expected"),
+    ("name", "changes", "expected"),
     [
-        ("mine", None, "mean"),
-        ("mine", "last", "lasttoken"),
-        ("codebert-base", None, "cls"),
-        ("codebert-base", "mean", "mean"),
+        ("biencoder", {"pooling": "cls"}, ("cls", "cosine")),
+        ("macp", {}, ("mean", "cosine")),
+        ("coclr", {"pooling": None}, ("cls", "dot")),
+        ("coclr", {"pooling": "mean"}, ("mean", "dot")),
     ],
 )
-def test_the_pooling_is_the_given_one_or_that_of_the_family(hub: Path, name: str, pooling: Any, expected: str) -> None:
-    model = load_base(publish(save_roberta(hub / name)), pooling=pooling, max_tokens=None)
-    assert get_pooling(model) == expected
-
-
-@pytest.mark.parametrize(("pooling", "expected"), [(None, "max"), ("cls", "cls")])
-def test_a_modules_json_determines_the_pooling_unless_one_is_given(tmp_path: Path, pooling: Any, expected: str) -> None:
-    folder = save_sentence_transformer(tmp_path / "mine")
-    assert get_pooling(load_base(str(folder), pooling=pooling, max_tokens=None)) == expected
+def test_recipes_choose_pooling_and_similarity(tmp_path: Path, name: str, changes: Any, expected: Any) -> None:
+    recipe: Any = load_recipe(name)
+    settings = recipe.defaults.model_copy(update={"max_tokens": 9, **changes})
+    model = recipe.make_model(str(save_sentence_transformer(tmp_path / "base")), None, settings, None)
+    assert (model[1].pooling_mode, model.similarity_fn_name, model.max_seq_length) == (*expected, 9)
 
 
 def test_the_limit_on_tokens_is_lowered_and_never_raised(hub: Path) -> None:
@@ -70,12 +81,6 @@ def test_a_missing_model_is_an_error_without_retries(tmp_path: Path, monkeypatch
         with pytest.raises(UsageError, match=base):
             load_base(base, pooling=None, max_tokens=None)
     assert requests == ["owner/missing"]
-
-
-@pytest.mark.parametrize("name", ["owner/missing", "a/b/c", "my base"])
-def test_a_missing_model_is_an_error_offline(name: str) -> None:
-    with pytest.raises(UsageError, match=name):
-        check_exists(name)
 
 
 @pytest.mark.parametrize(

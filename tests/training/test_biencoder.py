@@ -1,25 +1,21 @@
-"""The loss of the recipe `biencoder`, compared with an independent computation in NumPy."""
+"""The recipes `biencoder` and `macp`: the loss, compared with an independent computation in NumPy, and equation 2."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from pathlib import Path
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import chisquare
 
 from agent.errors import UsageError
-from agent.training.recipe import RECIPES, Hyperparameters
-from tests.retrieval.searchers.tiny_models import save_sentence_transformer
+from agent.training.recipe import load_recipe
+from agent.training.rows import EpochRows
+from tests.training.test_rows import make_data
 
 pytestmark = pytest.mark.embed
 Array = np.ndarray[Any, np.dtype[np.float64]]
-
-
-def load_recipe(name: str) -> Any:
-    module, recipe = RECIPES[name].split(":")
-    return getattr(import_module(f"agent.training.{module}"), recipe)()
 
 
 def compute_loss(weight: Array, texts: Array, temperature: float) -> float:
@@ -39,8 +35,10 @@ def estimate_gradient(weight: Array, texts: Array, temperature: float) -> Array:
     return (np.asarray(above) - np.asarray(below)).reshape(weight.shape) / 2e-6
 
 
-def compare_loss(name: str, settings: Hyperparameters) -> None:
-    """Compare loss and gradient of a recipe with NumPy, for a linear model in float64."""
+@pytest.mark.parametrize("mini_batch", [None, 2])
+@pytest.mark.parametrize(("name", "temperature"), [("biencoder", 0.05), ("biencoder", 0.5), ("macp", 0.01)])
+def test_loss_and_gradient_equal_an_independent_computation(name: str, temperature: float, mini_batch: Any) -> None:
+    """The model is linear, in float64."""
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Dense
@@ -50,29 +48,43 @@ def compare_loss(name: str, settings: Hyperparameters) -> None:
     random = np.random.default_rng(1)
     weight, texts = random.normal(size=(6, 3)), random.normal(size=(4, 5, 6))
     linear.linear.weight.data = torch.from_numpy(weight.T.copy())
-    loss = load_recipe(name).make_loss(model, settings)
-    value = loss([{"sentence_embedding": torch.from_numpy(column)} for column in texts], None)
+    recipe = load_recipe(name)
+    settings = recipe.defaults.model_copy(update={"temperature": temperature, "mini_batch": mini_batch})
+    value = recipe.make_loss(model, settings)(
+        [{"sentence_embedding": torch.from_numpy(column)} for column in texts], None
+    )
     value.backward()
     assert value.dtype == torch.float64
-    assert value.item() == pytest.approx(compute_loss(weight, texts, settings.temperature), abs=1e-6)
+    assert value.item() == pytest.approx(compute_loss(weight, texts, temperature), abs=1e-6)
     gradient = linear.linear.weight.grad.numpy().T
-    assert gradient == pytest.approx(estimate_gradient(weight, texts, settings.temperature), rel=1e-5, abs=1e-6)
+    assert gradient == pytest.approx(estimate_gradient(weight, texts, temperature), rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize("mini_batch", [None, 2])
-@pytest.mark.parametrize("temperature", [0.05, 0.5])
-def test_loss_and_gradient_equal_an_independent_computation(mini_batch: int | None, temperature: float) -> None:
-    compare_loss("biencoder", Hyperparameters(temperature=temperature, mini_batch=mini_batch))
-
-
-def test_the_model_is_the_given_base_with_the_chosen_pooling_and_limit(tmp_path: Path) -> None:
-    recipe, settings = load_recipe("biencoder"), Hyperparameters(pooling="cls", max_tokens=9)
-    model = recipe.make_model(str(save_sentence_transformer(tmp_path / "base")), None, settings, None)
-    assert (model[1].pooling_mode, model.max_seq_length) == ("cls", 9)
+def test_a_biencoder_needs_a_base_model() -> None:
     with pytest.raises(UsageError):
-        recipe.choose_base(None)
+        load_recipe("biencoder").choose_base(None)
 
 
 def test_scores_are_cosines() -> None:
     scores = load_recipe("biencoder").make_scorer(None)([[3.0, 4.0]], [[1.0, 0.0], [3.0, 4.0]])
     assert np.asarray(scores) == pytest.approx(np.asarray([[0.6, 1.0]]))
+
+
+def test_the_share_of_batches_by_language_follows_equation_2() -> None:
+    sizes = {"python": 900, "java": 100, "go": 25}
+    languages = [language for language, size in sizes.items() for _ in range(size)]
+    data = make_data([(code, code, 1) for code in range(1025)], 1025, languages=languages)
+    recipe = load_recipe("macp")
+    assert recipe.defaults.temperature == 0.01
+    rows = EpochRows(data, recipe.form, recipe.defaults.model_copy(update={"batch_size": 5, "seed": 3}))
+    batches = [batch for epoch in range(20) for batch in rows.draw(epoch)]
+    assert {len(row.codes) for batch in batches for row in batch} == {1 + 7}
+    counts = Counter(languages[batch[0].codes[0]] for batch in batches)
+
+    def compute_p(alpha: float) -> float:
+        weights = np.asarray(list(sizes.values())) ** alpha
+        expected = len(batches) * weights / weights.sum()
+        return float(chisquare([counts[language] for language in sizes], expected).pvalue)
+
+    assert compute_p(0.5) > 0.01
+    assert max(compute_p(alpha) for alpha in (0, 0.4, 0.6, 1)) < 1e-6

@@ -28,10 +28,12 @@ def versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.training.model_folder.version", lambda _: "1.0")
 
 
-def add_checkpoint(out: Path, step: int, *, complete: bool = True) -> Path:
+def add_checkpoint(out: Path, step: int, state: str = "{}") -> Path:
     folder = out / ".training" / f"checkpoint-{step}"
     folder.mkdir(parents=True)
-    (folder / ("trainer_state.json" if complete else "model.safetensors")).write_text("{}")
+    (folder / "model.safetensors").touch()
+    if state:
+        (folder / "trainer_state.json").write_text(state)
     return folder
 
 
@@ -44,47 +46,41 @@ def test_the_newest_complete_checkpoint_is_resumed(tmp_path: Path) -> None:
     assert find_checkpoint(tmp_path) is None
     add_checkpoint(tmp_path, 9)
     newest = add_checkpoint(tmp_path, 10)
-    add_checkpoint(tmp_path, 11, complete=False)
+    add_checkpoint(tmp_path, 11, state="")
+    add_checkpoint(tmp_path, 12, state='{"epoch": 1')
     assert find_checkpoint(tmp_path) == newest
 
 
-@pytest.mark.parametrize("kind", ["file", "link", "folder", "below a file"])
-def test_a_path_that_is_no_folder_of_a_training_is_refused(tmp_path: Path, kind: str) -> None:
-    out = tmp_path / "out"
-    if kind == "file":
-        out.write_text("")
-    elif kind == "below a file":
-        (tmp_path / "file").write_text("")
-        out = tmp_path / "file" / "models" / "out"
-    elif kind == "link":
-        out.symlink_to(tmp_path)
-    else:
-        out.mkdir()
-        (out / "notes.txt").write_text("mine")
+@pytest.mark.parametrize("name", ["file", "link", "folder", "file/models/out"])
+def test_a_path_that_is_no_folder_of_a_training_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "folder" / "notes").mkdir(parents=True)
     with pytest.raises(UsageError):
-        check_folder(out)
+        check_folder(tmp_path / name)
     with pytest.raises(UsageError):
-        open_once(make_job(out, force=True))
+        open_once(make_job(tmp_path / name, force=True))
 
 
 @pytest.mark.parametrize(
-    ("changes", "card"),
+    ("changes", "card", "name"),
     [
-        ({"settings": Hyperparameters(seed=1)}, CARD),
-        ({"data": make_data(validation=None)}, CARD),
-        ({"data": make_data(sha256="1")}, CARD),
-        ({"recipe": SimpleNamespace(name="coclr")}, CARD),
-        ({}, SimpleNamespace(**{**vars(CARD), "base_model_revision": "2"})),
+        ({"settings": Hyperparameters(seed=1)}, CARD, "seed"),
+        ({"data": make_data(validation=None)}, CARD, "data"),
+        ({"data": make_data(sha256="1")}, CARD, "data"),
+        ({"recipe": SimpleNamespace(name="coclr")}, CARD, "recipe"),
+        ({}, SimpleNamespace(**{**vars(CARD), "base_model_revision": "2"}), "base"),
     ],
 )
-def test_a_folder_with_checkpoints_belongs_to_one_training(tmp_path: Path, changes: Any, card: Any) -> None:
+def test_a_folder_with_checkpoints_belongs_to_one_training(tmp_path: Path, changes: Any, card: Any, name: str) -> None:
     assert open_once(make_job(tmp_path)) is None
     assert open_once(make_job(tmp_path, **changes), card) is None
     checkpoint = add_checkpoint(tmp_path, 1)
-    with pytest.raises(RunFolderError):
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+    with pytest.raises(RunFolderError, match=rf"\b{name}\b"):
         open_once(make_job(tmp_path))
+    assert {path: path.read_bytes() for path in before} == before
     assert open_once(make_job(tmp_path, **changes), card) is None
-    assert checkpoint.exists()
     assert open_once(make_job(tmp_path, force=True)) is None
     assert not checkpoint.exists()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Sequence
 from random import Random
@@ -169,3 +170,24 @@ def test_rewritten_queries_differ_by_epoch_and_only_for_label_1() -> None:
     assert all((label == 0) == (rewritten == query) for (query, _), (label, rewritten) in epoch.items())
     assert read(1) == epoch
     assert read(2) != epoch
+
+
+@pytest.mark.embed
+def test_a_data_loader_yields_the_texts_of_the_batches_of_its_epoch() -> None:
+    from torch.utils.data import DataLoader
+
+    from agent.training.trainer import Batches
+
+    data = make_data(PAIRS, 40)
+    rows = make_rows(data, batch_size=8, hard_negatives=2)
+    dataset = rows.make_dataset()
+    assert len(pickle.dumps(rows)) < 100  # `datasets` pickles them
+    assert list(dataset[0]) == ["query", "code", "negative_1", "negative_2"]
+    sampler = Batches(dataset, rows=rows, batch_size=8, drop_last=False, valid_label_columns=["label"], seed=1)
+    loader: Any = DataLoader(dataset, batch_sampler=sampler, collate_fn=list)
+    for epoch in (0, 1):
+        sampler.set_epoch(epoch)
+        batches = [[list(row.values()) for row in batch] for batch in loader]
+        drawn = rows.draw(epoch)
+        assert batches == [[[data.queries[row[0]], *(data.codes[code] for code in row[1])] for row in b] for b in drawn]
+        assert len(batches) == len(loader)

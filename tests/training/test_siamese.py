@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from agent.training.data import TrainingData
 from agent.training.recipe import Hyperparameters
-from tests.retrieval.searchers.tiny_models import save_roberta
 
 pytestmark = pytest.mark.embed
 
@@ -143,30 +140,6 @@ def test_the_loss_is_finite_for_extreme_scores() -> None:
     assert torch.isfinite(loss.model.words.weight.grad).all()
 
 
-def test_the_seed_alone_determines_the_head() -> None:
-    from agent.training.siamese import SiameseLoss
-
-    encoder = make_encoder()
-    heads = [SiameseLoss(encoder, Hyperparameters(seed=seed)).head.w1.weight.tolist() for seed in (5, 5, 6)]
-    assert heads[0] == heads[1] != heads[2]
-
-
-def test_the_scorer_returns_the_score_of_each_pair(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    from agent.training.siamese import Siamese
-
-    monkeypatch.setattr("agent.retrieval.searchers.siamese._BLOCK_SIZE", 4 * DIMENSIONS)
-    loss = make_loss()
-    queries, codes = torch.randn(3, DIMENSIONS), torch.randn(9, DIMENSIONS)
-    scores = Siamese().make_scorer(loss)(queries, codes)
-    assert scores.shape == (3, 9)
-    assert not scores.requires_grad
-    for query, row in zip(queries.double(), scores, strict=True):
-        expected = loss.head(query.expand(9, -1), codes.double())
-        assert row.tolist() == pytest.approx(expected.tolist(), abs=1e-9)
-
-
 def test_recipes_have_the_hyperparameters_of_the_paper() -> None:
     from agent.training.siamese import CoClr, Siamese
 
@@ -174,24 +147,3 @@ def test_recipes_have_the_hyperparameters_of_the_paper() -> None:
         settings = recipe.defaults
         assert (settings.batch_size, settings.learning_rate, settings.warmup) == (32, 1e-5, 0.1)
         assert (settings.pooling, settings.in_batch, settings.rewrite) == ("cls", in_batch, rewrite)
-
-
-@pytest.mark.parametrize("pooling", [None, "cls", "mean"])
-def test_a_real_encoder_and_its_head_receive_gradients(tmp_path: Path, pooling: Any) -> None:
-    import torch
-
-    from agent.training.siamese import CoClr
-
-    recipe = CoClr()
-    settings = recipe.defaults.model_copy(update={"pooling": pooling, "max_tokens": 32})
-    data = TrainingData("none", (), (), (), (), (), ())
-    model = recipe.make_model(str(save_roberta(tmp_path / "base")), data, settings, None)
-    assert model.similarity_fn_name == "dot"
-    assert model[1].pooling_mode == (pooling or "cls")
-    loss = recipe.make_loss(model, settings)
-    texts = (["read file", "sort list"], ["def read(): pass", "def sort(): pass"], ["file read", "sort list"])
-    loss([model.preprocess(column) for column in texts], torch.tensor([1, 0])).backward()
-    encoder = model[0].auto_model.embeddings.word_embeddings.weight
-    for weights in (loss.head.w1.weight, loss.head.w2.weight, encoder):
-        assert torch.isfinite(weights.grad).all()
-        assert weights.grad.abs().sum() > 0

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from agent.errors import RunFolderError, UsageError
+from agent.errors import UsageError
+from agent.retrieval.measures import QueryRanking, get_metric
 from agent.retrieval.searchers.trained import EpochRecord, TrainingRecord, read_record
+from agent.training.base import load_base
+from agent.training.evaluation import Evaluator
 from agent.training.model_folder import Job
 from agent.training.recipe import Hyperparameters, load_recipe
 from tests.retrieval.searchers.tiny_models import save_roberta, save_sentence_transformer
@@ -82,17 +85,20 @@ def make_recipe(step: int, error: Exception | None = None) -> Any:
     return recipe
 
 
-@pytest.mark.parametrize(("recipe", "stop"), [("biencoder", 1), ("biencoder", 3), ("biencoder", 8), ("siamese", 7)])
+@pytest.mark.parametrize(
+    ("recipe", "stop"), [("biencoder", 1), ("biencoder", 3), ("biencoder", 8), ("siamese", 7), ("unif", 4)]
+)
 def test_a_stopped_and_resumed_training_has_equal_weights(tmp_path: Path, base: str, recipe: str, stop: int) -> None:
     whole, parts, stopped, resumed = tmp_path / "whole", tmp_path / "parts", Session(stop), Session()
-    record = Session().train(whole, base, recipe)
+    start = None if recipe == "unif" else base
+    record = Session().train(whole, start, recipe)
     with pytest.raises(KeyboardInterrupt):
-        stopped.train(parts, base, recipe)
+        stopped.train(parts, start, recipe)
     assert stopped.done[-1][0] == stop
     partial = read_record(parts)
     assert partial is not None
     assert (partial.best_epoch is None, partial.finished) == (stop < record.epochs[1].step, False)
-    assert resumed.train(parts, base, recipe).epochs == record.epochs
+    assert resumed.train(parts, start, recipe).epochs == record.epochs
     assert record.finished
     assert [step for step, *_ in stopped.done + resumed.done] == list(range(1, record.epochs[-1].step + 1))
     assert read_weights(parts) == read_weights(whole)
@@ -115,16 +121,6 @@ def test_the_same_command_returns_the_record_of_a_finished_training(tmp_path: Pa
     assert again.done == []
     forced.train(tmp_path, base, epochs=1, force=True)
     assert len(forced.done) == 3
-
-
-@pytest.mark.parametrize("change", [{"seed": 1}, {"data": make_data(sha256="1" * 64)}, {"recipe": "siamese"}])
-def test_the_folder_of_another_training_is_refused(tmp_path: Path, base: str, change: Any) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        Session(1).train(tmp_path, base, epochs=1)
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
-    with pytest.raises(RunFolderError, match=next(iter(change))):
-        Session().train(tmp_path, base, **{"epochs": 1, **change})
-    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_the_record_and_the_card_describe_the_training_without_its_texts(tmp_path: Path, base: str) -> None:
@@ -151,8 +147,6 @@ def test_the_record_and_the_card_describe_the_training_without_its_texts(tmp_pat
 def test_a_folder_loads_in_sentence_transformers_with_the_weights_of_the_best_epoch(tmp_path: Path, base: str) -> None:
     from sentence_transformers import SentenceTransformer
 
-    from agent.training.evaluation import Evaluator
-
     record = Session().train(tmp_path, base, learning_rate=1e-3)
     model = SentenceTransformer(str(tmp_path), device="cpu")
     assert model.max_seq_length == SETTINGS.max_tokens
@@ -175,11 +169,6 @@ def test_the_best_epoch_is_the_first_with_the_highest_score() -> None:
     assert find_best(epochs[:1], "R@1") is None
 
 
-def test_without_validation_the_last_epoch_is_the_best(tmp_path: Path, base: str) -> None:
-    record = Session().train(tmp_path, base, data=make_data(validation=None), epochs=2)
-    assert (record.best_epoch, [epoch.scores for epoch in record.epochs]) == (2, [{}, {}])
-
-
 @pytest.mark.parametrize(
     ("error", "option"), [(None, "--learning-rate"), (RuntimeError("CUDA out of memory. Tried"), "--batch-size")]
 )
@@ -191,16 +180,6 @@ def test_a_failed_step_keeps_the_last_good_checkpoint(tmp_path: Path, base: str,
     assert record.best_epoch == 1
     session.train(tmp_path, base)
     assert session.done[0][0] == 4
-
-
-def test_a_cut_off_checkpoint_is_not_used(tmp_path: Path, base: str) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        Session(7).train(tmp_path, base)
-    path = tmp_path / ".training/checkpoint-7/trainer_state.json"
-    path.write_bytes(path.read_bytes()[:-10])
-    session = Session()
-    session.train(tmp_path, base)
-    assert session.done[0][0] == 7
 
 
 def test_a_stop_while_the_tests_are_measured_leaves_the_best_model(tmp_path: Path, base: str) -> None:
@@ -228,11 +207,19 @@ def test_infinite_weights_are_not_saved(tmp_path: Path, base: str) -> None:
 
 
 @pytest.mark.parametrize("save", [save_roberta, save_t5])
-@pytest.mark.parametrize("options", [{"recipe": "biencoder", "mini_batch": 2}, {"recipe": "siamese"}])
-def test_roberta_and_t5_encoders_train_two_steps(tmp_path: Path, save: Any, options: Any) -> None:
-    folder, session = str(save(tmp_path / "base")), Session()
-    session.train(tmp_path / "model", folder, epochs=1, batch_size=6, data=make_data(validation=None), **options)
-    assert len(session.done) == (2 if options["recipe"] == "biencoder" else 4)
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({"recipe": "biencoder", "mini_batch": 2}, 2),
+        ({"recipe": "siamese"}, 4),
+        ({"recipe": "siamese", "in_batch": True, "rewrite": "switch"}, 4),
+    ],
+)
+def test_roberta_and_t5_encoders_train_without_validation(tmp_path: Path, save: Any, options: Any, steps: int) -> None:
+    folder, data = str(save(tmp_path / "base")), make_data(validation=None)
+    record = Session().train(tmp_path / "model", folder, epochs=1, batch_size=6, data=data, **options)
+    assert [(epoch.epoch, epoch.step, epoch.scores) for epoch in record.epochs] == [(1, steps, {})]
+    assert record.best_epoch == 1
 
 
 def test_prompts_of_the_base_model_are_used_in_training(tmp_path: Path) -> None:
@@ -244,40 +231,33 @@ def test_prompts_of_the_base_model_are_used_in_training(tmp_path: Path) -> None:
     assert len(set(losses)) == 3
 
 
+def make_evaluator(score: Any, metric: str = "R@1", **changes: Any) -> Evaluator:
+    return Evaluator(replace(make_benchmark("test"), **changes), score, metric, 2)
+
+
 @pytest.mark.parametrize("metric", ["nDCG@2", "RR@10", "R@3"])
 def test_scores_equal_those_of_agent_retrieval(base: str, metric: str) -> None:
     import torch
 
-    from agent.retrieval.measures import QueryRanking, get_metric
-    from agent.training.base import load_base
-    from agent.training.evaluation import Evaluator
-
-    benchmark, model = make_benchmark("validation"), load_base(base, pooling="mean", max_tokens=None)
+    benchmark, model = make_benchmark("test"), load_base(base, pooling="mean", max_tokens=None)
     matrix = torch.rand(3, 6, generator=torch.Generator().manual_seed(2))
     rankings = [
         QueryRanking(dict(zip(benchmark.codes, row, strict=True)), benchmark.grades[query])
         for query, row in zip(benchmark.queries, matrix.tolist(), strict=True)
     ]
     expected = sum(get_metric(metric).compute(ranking) for ranking in rankings) / len(rankings)
-    assert Evaluator(benchmark, lambda *_: matrix, metric, 4).measure(model)[metric] == pytest.approx(expected)
+    assert make_evaluator(lambda *_: matrix, metric).measure(model)[metric] == pytest.approx(expected)
 
 
 def test_the_scores_of_ties_do_not_depend_on_ids(base: str) -> None:
     import torch
 
-    from agent.training.base import load_base
-    from agent.training.evaluation import Evaluator
-
-    benchmark, model, scores = make_benchmark("validation"), load_base(base, pooling="mean", max_tokens=None), []
+    benchmark, model, scores = make_benchmark("test"), load_base(base, pooling="mean", max_tokens=None), []
     for ids in ("abcdef", "fedcba"):
-        codes = dict(zip(benchmark.codes, ids, strict=True))
-        renamed = {
-            "codes": {codes[code]: text for code, text in benchmark.codes.items()},
-            "grades": {
-                query: {codes[code]: grade for code, grade in row.items()} for query, row in benchmark.grades.items()
-            },
-        }
-        evaluator = Evaluator(replace(benchmark, **renamed), lambda q, c: torch.ones(len(q), len(c)), "R@1", 2)
+        names = dict(zip(benchmark.codes, ids, strict=True))
+        codes = {names[code]: text for code, text in benchmark.codes.items()}
+        grades = {q: {names[code]: grade for code, grade in row.items()} for q, row in benchmark.grades.items()}
+        evaluator = make_evaluator(lambda q, c: torch.ones(len(q), len(c)), codes=codes, grades=grades)
         scores.append(evaluator.measure(model))
     assert scores[0] == scores[1]
 
@@ -285,15 +265,10 @@ def test_the_scores_of_ties_do_not_depend_on_ids(base: str) -> None:
 def test_accuracy_counts_pairs_with_a_positive_score_as_matches(base: str) -> None:
     import torch
 
-    from agent.training.base import load_base
-    from agent.training.evaluation import Evaluator
-
-    benchmark, model = make_benchmark("test"), load_base(base, pooling="mean", max_tokens=None)
-    grades = {**benchmark.grades, "1": {"1": 1}}
+    model, grades = load_base(base, pooling="mean", max_tokens=None), make_benchmark("test").grades
     for sign, expected in ((1, 3 / 5), (-1, 2 / 5)):
-        evaluator = Evaluator(
-            replace(benchmark, grades=grades), lambda q, c, sign=sign: sign * torch.ones(len(q), len(c)), "R@1", 2
+        evaluator = make_evaluator(
+            lambda q, c, sign=sign: sign * torch.ones(len(q), len(c)), grades={**grades, "1": {"1": 1}}
         )
         assert evaluator.measure_accuracy(model) == {"accuracy": expected}
-    positives = replace(benchmark, grades={"1": {"1": 1}})
-    assert Evaluator(positives, lambda *_: torch.ones(1, 1), "R@1", 2).measure_accuracy(model) == {}
+    assert make_evaluator(lambda *_: torch.ones(1, 1), grades={"1": {"1": 1}}).measure_accuracy(model) == {}

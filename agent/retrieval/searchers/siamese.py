@@ -14,17 +14,15 @@ The last term costs (dimensions × size of r) multiplications for each pair.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from agent.errors import RunFolderError, UsageError
-from agent.evaluation.statistics import import_numpy
-from agent.retrieval.searchers.base import Progress, SearchResult, select_best_codes
+from agent.retrieval.searchers.base import SearchResult, select_best_codes
 from agent.retrieval.searchers.dense import Embedder, VectorSearcher
-from agent.retrieval.searchers.recipes import Kind
 from agent.retrieval.searchers.unif import read_weights
 
 if TYPE_CHECKING:
@@ -87,28 +85,6 @@ class SiameseSearcher(VectorSearcher):
     def __init__(self, embedder: Embedder, head: Head, folder: Path) -> None:
         super().__init__(embedder, folder)
         self._head = head
-
-    def answer(self, queries: Sequence[str], codes: Sequence[str], progress: Progress) -> list[bool]:
-        """Return for each query whether the code at the same position answers it: s ≥ .5.
-
-        This is code question answering (section 4), which is measured by accuracy.
-
-        Raises:
-            UsageError: the numbers of queries and codes differ. See also `index`.
-            RunFolderError, StorageError, RunStopped: see `index`.
-        """
-        if len(queries) != len(codes):
-            raise UsageError(f"there are {len(queries):,} queries and {len(codes):,} codes. Pass one code per query.")
-        if not queries:
-            return []
-        with torch.no_grad():
-            scores = self._head(self._read(queries, "query", progress), self._read(codes, "code", progress))
-        return [score >= 0 for score in scores.tolist()]
-
-    def _read(self, texts: Sequence[str], kind: Kind, progress: Progress) -> torch.Tensor:
-        file, order = self._embed_texts(texts, kind, progress)
-        self._check_dimensions(file.dimensions)
-        return torch.tensor(file.read_vectors(import_numpy().argsort(order).tolist()), dtype=torch.float64)
 
     def _find_best(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
         self._check_dimensions(self._codes.shape[1])

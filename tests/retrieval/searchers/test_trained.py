@@ -11,35 +11,20 @@ import pytest
 from agent.errors import ConfigError, RunFolderError, UsageError
 from agent.retrieval.searchers.recipes import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
-from agent.retrieval.searchers.trained import HEAD, RECORD, DataRecord, EpochRecord, TrainingRecord, read_record
-from tests.retrieval.searchers.test_unif import compute_vectors, make_encoder, save_encoder
+from agent.retrieval.searchers.trained import HEAD, RECORD, DataRecord, TrainingRecord, read_record
+from tests.retrieval.searchers.test_dense import silent
+from tests.retrieval.searchers.test_unif import TEXTS, compute_vectors, make_encoder, save_encoder
 from tests.retrieval.searchers.tiny_models import save_roberta, save_sentence_transformer
 
 CODES = ["def read(): pass", "def sort(items): return sorted(items)", "x = 1", "class Stack: pass"]
 QUERIES = ["read a file", "sort a list"]
 
 
-def make_record(recipe: Any = "siamese") -> TrainingRecord:
-    return TrainingRecord(
-        recipe=recipe,
-        data=DataRecord(name="pairs", sha256="0" * 64, labels={"1": 2, "0": 1}),
-        epochs=[EpochRecord(epoch=1, step=3, loss=0.5, scores={"nDCG@10": 0.25})],
-    )
-
-
 def save_record(folder: Path, recipe: Any = "siamese") -> Path:
     """Write a `training.json` to a folder."""
-    (folder / RECORD).write_text(make_record(recipe).model_dump_json(by_alias=True))
+    record = TrainingRecord(recipe=recipe, data=DataRecord(name="pairs", sha256="0" * 64))
+    (folder / RECORD).write_text(record.model_dump_json(by_alias=True))
     return folder
-
-
-def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    assert read_record(save_record(tmp_path)) == make_record()
-
-
-def test_a_folder_without_a_record_has_none(tmp_path: Path) -> None:
-    assert read_record(tmp_path) is None
-    assert read_record(tmp_path / "nowhere") is None
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"recipe": "other"}', '{"schema": 9, "recipe": "siamese"}'])
@@ -54,10 +39,6 @@ def test_a_record_that_is_a_link_is_not_read(tmp_path: Path) -> None:
     (tmp_path / RECORD).symlink_to(save_record(tmp_path / "other") / RECORD)
     with pytest.raises(RunFolderError, match=RECORD):
         read_record(tmp_path)
-
-
-def silent(*_: object) -> None:
-    return
 
 
 def save_siamese(folder: Path, recipe: Any = "siamese") -> tuple[Path, Any]:
@@ -106,13 +87,18 @@ def test_a_model_with_a_head_ranks_by_it(tmp_path: Path, recipe: str) -> None:
 
 
 @pytest.mark.embed
-def test_unif_ranks_by_its_own_vectors(tmp_path: Path) -> None:
+def test_unif_ranks_by_the_cosines_of_its_own_vectors(tmp_path: Path) -> None:
     folder = save_record(save_encoder(tmp_path / "mine"), "unif")
-    queries, codes = (
-        compute_vectors(make_encoder(), texts, task) for texts, task in ((QUERIES, "query"), (CODES, "document"))
+    searcher = make_searcher(f"model:{folder}", EmbedderOptions(embeddings=tmp_path))
+    searcher.index(TEXTS, silent)
+    known, unknown = searcher.search(["read path", "unheard"], len(TEXTS), silent)
+
+    [query], codes = (
+        compute_vectors(make_encoder(), *args) for args in ((["read path"], "query"), (TEXTS, "document"))
     )
-    cosines = queries @ (codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-9)).T
-    assert rank(f"model:{folder}", tmp_path) == np.argsort(-cosines, axis=1, kind="stable").tolist()
+    cosines = codes @ query / np.linalg.norm(query) / np.maximum(np.linalg.norm(codes, axis=1), 1e-9)
+    assert dict(zip(known.positions, known.scores, strict=True)) == pytest.approx(dict(enumerate(cosines)), abs=1e-6)
+    assert not unknown.scores.any()
 
 
 @pytest.mark.embed
@@ -141,6 +127,7 @@ def test_hf_refuses_models_that_are_not_compared_by_their_inner_product(tmp_path
         (HEAD, None),
         (HEAD, "link"),
         (HEAD, "{"),
+        (HEAD, "\0" * 64),
         ("config.json", "link"),
         ("pytorch_model.bin", ""),
         ("modules.json", "[]"),
