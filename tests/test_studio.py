@@ -11,9 +11,10 @@ import socket
 import subprocess
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
-from urllib.request import Request, urlopen
 
 import pytest
+from langgraph_sdk import get_sync_client
+from langgraph_sdk.client import SyncLangGraphClient
 
 from agent.errors import UsageError
 from agent.state import State
@@ -52,18 +53,10 @@ def is_ready(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def post(url: str, **body: Any) -> str:
-    with urlopen(
-        Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"}), timeout=120
-    ) as response:
-        return str(response.read().decode())
-
-
-def stream(url: str, **body: Any) -> list[str]:
+def stream(client: SyncLangGraphClient, thread: str, **options: Any) -> list[str]:
     """Run the graph in a thread. Return the names of the nodes in order."""
-    text = post(f"{url}/runs/stream", assistant_id="full", stream_mode=["updates"], **body)
-    updates = [json.loads(data) for data in re.findall(r"event: updates\r?\ndata: (.*)", text)]
-    return [name for update in updates for name in update if name != "__interrupt__"]
+    parts = client.runs.stream(thread, "full", stream_mode="updates", **options)
+    return [name for part in parts if part.event == "updates" for name in part.data if name != "__interrupt__"]
 
 
 @pytest.mark.long
@@ -77,10 +70,10 @@ def test_a_pair_runs_through_the_graph_at_once_or_step_by_step() -> None:
     with subprocess.Popen(words, cwd=ROOT, env=environment, start_new_session=True) as server:
         try:
             wait_until(lambda: server.poll() is not None or is_ready(port), "the server", 300)
-            threads = f"http://127.0.0.1:{port}/threads"
-            first, second = (f"{threads}/{json.loads(post(threads))['thread_id']}" for _ in range(2))
-            assert stream(first, input=INPUT) == NODES
-            steps = [stream(second, input=INPUT if step == 0 else None, interrupt_after="*") for step in range(4)]
+            client = get_sync_client(url=f"http://127.0.0.1:{port}", timeout=120)
+            first, second = (client.threads.create()["thread_id"] for _ in range(2))
+            assert stream(client, first, input=INPUT) == NODES
+            steps = [stream(client, second, input=pair, interrupt_after="*") for pair in (INPUT, None, None, None)]
             assert steps == [[name] for name in NODES]
         finally:
             os.killpg(server.pid, signal.SIGINT)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from agent.cli import DONE, SOME_ERRORS, STOPPED, WRONG_USAGE
 from agent.corpus.answers import MAX_CONSECUTIVE_ERRORS
-from tests.cli.commands import CommandResult, Commands
+from tests.cli.commands import Commands
 from tests.cli.processes import wait_until
 from tests.exports.runs import read_lines
 from tests.llm.server import Answer, ChatServer, Request, fails, says, slow
@@ -22,12 +25,8 @@ def write_triples(agent: Commands, count: int) -> None:
     """Write a folder of `agent corpus stackexchange` whose test part has questions 0, 1, … in C and one in Rust."""
     (agent.folder / "qa").mkdir()
     agent.write("qa/stackexchange.json", "{}")
-    languages = ["c"] * count + ["rust"]
-    rows = [
-        {"id": str(number), "query": f"Question {number}\nHow?", "code": f"Answer {number}.", "language": language}
-        for number, language in enumerate(languages)
-    ]
-    agent.write("qa/test.jsonl", rows)
+    rows = [{"id": str(n), "query": f"Question {n}\nHow?", "code": f"Answer {n}."} for n in range(count + 1)]
+    agent.write("qa/test.jsonl", [{**row, "language": "c"} for row in rows[:-1]] + [{**rows[-1], "language": "rust"}])
 
 
 def find_number(request: Request) -> int:
@@ -35,76 +34,67 @@ def find_number(request: Request) -> int:
     return int(re.findall(r"Question (\d+)", request.prompt)[0])
 
 
-def ask(agent: Commands, server: ChatServer, *options: str, out: str = "out.jsonl") -> CommandResult:
+def ask(agent: Callable[..., Any], server: ChatServer, *options: str, out: str = "out.jsonl") -> Any:
+    """Run the command, or start it if `agent` is `Commands.start`."""
     model = ("--model", "m", "--base-url", server.url)
     return agent("corpus", "answer", "qa", "-o", out, *model, "--language", "c", *options)
 
 
-CHOICES = {"--split trian": "from test", "--language go": "c, rust", "--model answer=heuristic": "replay:"}
-NO_SERVER = "--model", "m", "--base-url", "http://localhost:1/v1"
+THOUGHT = "<think>hm</think>"
 REFUSAL = {"message": {"role": "assistant", "content": None, "refusal": "I cannot help with that."}}
-REPLIES: dict[str, tuple[Answer, str | None]] = {
-    "answered": (says("<think>hm</think>\nAnswer 0.\n"), "Answer 0."),
-    "cut off": (says("Answer", finish_reason="length"), "Answer"),
-    "empty": (says(" \n"), None),
-    "refused": (says(None, choices=[REFUSAL]), None),
-    "error": (fails(400, f"flagged {HOSTILE}"), None),
-}
-OTHERS = {
-    "only a thinking part": ("empty", says("<think>hm</think>")),
-    "a cut thinking part": ("cut off", says("<think>hm</think>", finish_reason="length")),
-    "a filter": ("refused", says("The ans", finish_reason="content_filter")),
-    "an unfinished thinking part": ("error", says("<think>hm", finish_reason="length")),
-}
+REPLIES: list[tuple[str, str | None, Answer]] = [
+    ("cut off", None, says(THOUGHT, finish_reason="length")),
+    ("empty", None, says(" \n")),
+    ("empty", None, says(THOUGHT)),
+    ("refused", None, says(None, choices=[REFUSAL])),
+    ("refused", None, says("The ans", finish_reason="content_filter")),
+    ("error", None, says("<think>hm", finish_reason="length")),
+    ("error", None, fails(400, f"flagged {HOSTILE}")),
+    ("cut off", "Answer", says("Answer", finish_reason="length")),
+    ("answered", "Answer 8.", says(f"{THOUGHT}\nAnswer 8.\n")),
+]
+"""The statuses and answers of replies. Only the last one is complete."""
+WRONG = {"qa --split trian": "from test", "qa --language go": "c, rust", "qa --model answer=heuristic": "replay:"}
+WRONG |= dict.fromkeys(("qa --model judge=m", "qa -o qa/x.jsonl", "qa -o old.jsonl", ".", "missing"), "")
+"""Arguments, and what the message contains."""
 
 
 class TestReplies:
     def test_every_question_has_a_row_in_order_with_a_status(self, agent: Commands) -> None:
         write_triples(agent, len(REPLIES))
-        answers = [answer for answer, _ in REPLIES.values()]
-        with ChatServer(lambda request: slow(0.2 / (1 + (n := find_number(request))), answers[n])) as server:
+        with ChatServer(lambda request: slow(0.2 / (1 + (n := find_number(request))), REPLIES[n][2])) as server:
             done = ask(agent, server, "--json")
-        assert (done.code, done.json["statuses"]) == (SOME_ERRORS, dict.fromkeys(REPLIES, 1))
-        assert "Question 1\nHow?" in "".join(request.prompt for request in server.requests)
+            for limit in ("5", "8"):  # without and with errors
+                assert "agent score" not in ask(agent, server, "--limit", limit, out=f"{limit}.jsonl").out
+        assert (done.code, done.json["statuses"]) == (SOME_ERRORS, Counter(status for status, *_ in REPLIES))
+        assert all(f"Question {find_number(request)}\nHow?" in request.prompt for request in server.requests)
         assert not any("Answer " in request.prompt for request in server.requests)
+        assert agent("score", "out.jsonl", "--json").json["answers"][0]["statuses"] == done.json["statuses"]
         rows = read_lines(agent.folder / "out.jsonl")
-        assert [(row["status"], row["answer"]) for row in rows] == [(name, REPLIES[name][1]) for name in REPLIES]
-        known = {"id": "1", "language": "c", "question": "Question 1\nHow?", "reference": "Answer 1.", "model": "m"}
-        assert rows[1] == {**known, "answer": "Answer", "status": "cut off", "error": None}
+        assert [(row["status"], row["answer"]) for row in rows] == [(status, text) for status, text, _ in REPLIES]
+        known = {"id": "7", "language": "c", "question": "Question 7\nHow?", "reference": "Answer 7.", "model": "m"}
+        assert rows[7] == {**known, "answer": "Answer", "status": "cut off", "error": None}
         assert not re.search("[\x1b\u202e\u2066]", done.err)
-
-    @pytest.mark.parametrize("name", OTHERS)
-    def test_an_unusable_reply_is_no_answer(self, agent: Commands, name: str) -> None:
-        write_triples(agent, 1)
-        with ChatServer(OTHERS[name][1]) as server:
-            done = ask(agent, server)
-        row = read_lines(agent.folder / "out.jsonl")[0]
-        assert (row["status"], row["answer"], "agent score" in done.out) == (OTHERS[name][0], None, False)
 
     def test_hostile_replies_are_stored_unchanged_and_never_printed_raw(self, agent: Commands) -> None:
         write_triples(agent, 1)
         with ChatServer(says(f"Answer 0. {HOSTILE}", model=HOSTILE)) as server:
             done = ask(agent, server)
-        assert read_lines(agent.folder / "out.jsonl")[0]["answer"] == f"Answer 0. {HOSTILE[:-1]}\ufffd"
-        row = {**read_lines(agent.folder / "out.jsonl")[0], "model": HOSTILE, "status": HOSTILE}
-        scored = agent("score", agent.write(f"{HOSTILE[:-1]}.jsonl", [row]))
+        (row,) = read_lines(agent.folder / "out.jsonl")
+        assert row["answer"] == f"Answer 0. {HOSTILE[:-1]}\ufffd"
+        scored = agent("score", agent.write(f"{HOSTILE[:-1]}.jsonl", [{**row, "model": HOSTILE, "status": HOSTILE}]))
         assert scored.code == DONE
         assert not re.search("[\x1b\u202e\u2066]", done.out + done.err + scored.out + scored.err)
 
-    def test_the_prompt_contains_the_question_and_not_the_answer(self, agent: Commands) -> None:
+    def test_another_template_and_temperature_are_used(self, agent: Commands) -> None:
         write_triples(agent, 1)
         (agent.folder / "own").mkdir()
-        template = (
-            "{% block system %}Reply in {{ language }}.{% endblock %}{% block user %}{{ question | data('question') }}"
-        )
-        agent.write("own/answer.j2", template + "{% endblock %}")
+        system = "{% block system %}Reply in {{ language }}.{% endblock %}"
+        agent.write("own/answer.j2", system + "{% block user %}{{ question | data('question') }}{% endblock %}")
         with ChatServer(says("yes")) as server:
-            ask(agent, server, "--temperature", "0")
-            ask(agent, server, "--prompts", "own", out="own.jsonl")
-        assert all("Question 0\nHow?" in request.prompt for request in server.requests)
-        assert not any("Answer 0" in request.prompt for request in server.requests)
-        assert server.requests[0].body["temperature"] == 0
-        assert server.requests[1].prompt.startswith("Reply in c.")
+            ask(agent, server, "--temperature", "0", "--prompts", "own")
+        (request,) = server.requests
+        assert (request.body["temperature"], request.prompt[:11], find_number(request)) == (0, "Reply in c.", 0)
 
 
 class TestResumption:
@@ -124,15 +114,13 @@ class TestResumption:
         write_triples(agent, 6)
         hangs = True
         with ChatServer(lambda request: slow(60 if hangs and find_number(request) > 1 else 0)) as server:
-            command = ("corpus", "answer", "qa", "-o", "out.jsonl", "--model", "m", "--base-url", server.url)
-            command = (*command, "--language", "c", "--concurrency", "1")
-            running = agent.start(*command)
+            running = ask(agent.start, server, "--concurrency", "1")
             wait_until(lambda: len(server.requests) == 3, "the third request")
             os.kill(running.pid, signal.SIGINT)
             stopped = running.wait()
             assert (stopped.code, (agent.folder / "out.jsonl").exists()) == (STOPPED, False)
             hangs = False
-            done = agent(*command)
+            done = ask(agent, server, "--concurrency", "1")
             asked = sorted(map(find_number, server.requests))
         assert (done.code, asked) == (DONE, [0, 1, 2, 2, 3, 4, 5])
         assert [row["id"] for row in read_lines(agent.folder / "out.jsonl")] == list("012345")
@@ -151,18 +139,14 @@ class TestResumption:
 
 
 class TestUsage:
-    @pytest.mark.parametrize("options", [*CHOICES, "--model judge=m", "-o qa/x.jsonl"])
-    def test_wrong_usage_leaves_no_output(self, agent: Commands, options: str) -> None:
-        write_triples(agent, 1)
-        done = agent("corpus", "answer", "qa", "-o", "out.jsonl", *NO_SERVER, *options.split())
-        assert (done.code, CHOICES.get(options, "") in done.err) == (WRONG_USAGE, True)
-        assert [path.name for path in agent.folder.glob("**/*.jsonl")] == ["test.jsonl"]
-
-    def test_another_folder_and_an_existing_output_are_errors(self, agent: Commands) -> None:
+    @pytest.mark.parametrize("words", WRONG)
+    def test_wrong_usage_leaves_no_output(self, agent: Commands, words: str) -> None:
         write_triples(agent, 1)
         agent.write("old.jsonl", "{}\n")
-        for folder, out in (("qa", "old.jsonl"), (".", "out.jsonl"), ("missing", "out.jsonl")):
-            assert agent("corpus", "answer", folder, "-o", out, *NO_SERVER).code == WRONG_USAGE
+        model = ("--model", "m", "--base-url", "http://localhost:1/v1")
+        done = agent("corpus", "answer", "-o", "out.jsonl", *model, *words.split())
+        assert (done.code, WRONG[words] in done.err) == (WRONG_USAGE, True)
+        assert {path.name for path in agent.folder.glob("**/*.jsonl")} == {"old.jsonl", "test.jsonl"}
 
     def test_generated_answers_of_several_models_are_scored(self, agent: Commands) -> None:
         write_triples(agent, 3)

@@ -13,7 +13,7 @@ import pytest
 
 from agent.store.reviews import Review, ReviewLog
 from agent.types import Pair
-from tests.cli.commands import CommandResult, Commands, reply
+from tests.cli.commands import ADD, CommandResult, Commands, reply
 from tests.cli.processes import wait_until
 from tests.exports.runs import make_run, read_lines
 from tests.llm.server import Answer, ChatServer, Request, Respond, broken
@@ -22,15 +22,9 @@ from tests.scripts import label, program
 pytestmark = pytest.mark.bwrap
 
 QUERIES = {"add": "add two numbers", "double": "double a number", "negate": "negate a number"}
-CODES = {"add": "a, b: a + b", "double": "a: 2 * a", "negate": "a: -a"}
-CASES = {"add": "add(1, 2) == 3", "double": "double(4) == 8", "negate": "negate(4) == -4"}
-LABELS = {"add": (0, 0), "double": (0, None), "negate": (0, 1)}
-"""The labels of each query's pairs in the run: only `negate` has a match."""
-
-
-def write_function(name: str, body: str = "") -> str:
-    parameters, value = (body or CODES[name]).split(": ")
-    return f"def {name}({parameters}):\n    return {value}\n"
+CODES = {"add": ADD, "double": "def double(a):\n    return 2 * a\n"}
+CASES = {"add": "add(1, 2) == 3", "double": "double(4) == 8"}
+WRONG_CODES = {**CODES, "double": "def double(a):\n    return a + 1\n"}
 
 
 def is_writing(request: Request) -> bool:
@@ -41,7 +35,7 @@ def find_name(request: Request) -> str:
     return next(name for name, query in QUERIES.items() if query in request.prompt)
 
 
-def respond(request: Request, write: Callable[[Request, str], str] = lambda _, name: write_function(name)) -> Answer:
+def respond(request: Request, write: Callable[[Request, str], str] = lambda _, name: CODES[name]) -> Answer:
     """Write code, a test with the expected result, or the label that follows from the report of the test."""
     name = find_name(request)
     if is_writing(request):
@@ -53,16 +47,16 @@ def respond(request: Request, write: Callable[[Request, str], str] = lambda _, n
 
 def write_double_badly(request: Request, name: str) -> str:
     """Return wrong code for `double` until the prompt contains the reason of a rejection."""
-    is_first = name == "double" and "judged by the report" not in request.prompt
-    return write_function(name, "a: a + 1") if is_first else write_function(name)
+    return (CODES if "judged by the report" in request.prompt else WRONG_CODES)[name]
 
 
 @pytest.fixture(autouse=True)
 def _run(agent: Commands) -> None:
-    pairs = {f"{name}/{i}": Pair(id=f"{name}/{i}", query=query, code=f"{name}_{i}", meta={"query_id": name})
-             for name, query in QUERIES.items() for i in range(2)}  # fmt: skip
-    labels = {key: {"label": LABELS[key.split("/")[0]][int(key[-1])]} for key in pairs}
-    make_run(agent.folder / "run", pairs.values(), labels)
+    """Make a run with two pairs for each query. Only `negate` has a match."""
+    labels = {"add/0": 0, "add/1": 0, "double/0": 0, "double/1": None, "negate/0": 0, "negate/1": 1}
+    names = {pair_id: pair_id.split("/")[0] for pair_id in labels}
+    pairs = [Pair(id=i, query=QUERIES[name], code=i, meta={"query_id": name}) for i, name in names.items()]
+    make_run(agent.folder / "run", pairs, {pair_id: {"label": label} for pair_id, label in labels.items()})
 
 
 def call(server: ChatServer, *more: str, source: str = "run") -> tuple[str, ...]:
@@ -79,9 +73,8 @@ def count(result: CommandResult) -> list[int]:
     return [result.code, *(result.json[name] for name in ("without_match", "filled", "not_filled", "errors"))]
 
 
-def read_meta(agent: Commands, *names: str) -> dict[str, list[Any]]:
-    rows = [row["meta"] for row in read_lines(agent.folder / "filled.jsonl")]
-    return {meta["query_id"]: [meta[name] for name in names] for meta in rows}
+def read_meta(agent: Commands, *names: str) -> list[list[Any]]:
+    return [[row["meta"][name] for name in names] for row in read_lines(agent.folder / "filled.jsonl")]
 
 
 def read_removed(agent: Commands, *names: str) -> list[Any]:
@@ -96,7 +89,7 @@ def test_queries_without_a_match_get_tested_code(agent: Commands) -> None:
     assert Counter(map(find_name, requests)) == {"add": 3, "double": 3}
     assert (result.json["tokens"], result.json["cost_usd"] > 0) == (6 * 2010, True)
     add, row = read_lines(agent.folder / "filled.jsonl")
-    assert (add["code"], row["code"]) == (write_function("add"), write_function("double"))
+    assert (add["code"], row["code"]) == (CODES["add"], CODES["double"])
     assert (row["query"], row["label"], row["decided_by"]) == ("double a number", 1, "arbitrate")
     assert (row["test"]["status"], row["test"]["passed"]) == ("passed", 1)
     expected = {"query_id": "double", "source": "generated", "model": "gpt-4o-mini", "attempt": 1, "reviewed": False}
@@ -110,7 +103,7 @@ def test_rejected_code_is_written_again_with_the_reason_and_a_repeated_command_m
         assert count(first) == [0, 2, 2, 0, 0]
         again = [r.prompt for r in server.requests if is_writing(r) and "judged by the report" in r.prompt]
         assert ["a + 1" in prompt and "test_value: failed" in prompt for prompt in again] == [True]
-        assert read_meta(agent, "attempt") == {"add": [1], "double": [2]}
+        assert read_meta(agent, "query_id", "attempt") == [["add", 1], ["double", 2]]
         content, calls = (agent.folder / "filled.jsonl").read_bytes(), len(server.requests)
         assert agent(*call(server)).code == 2  # the file exists
         assert agent(*call(server, "--force")).json == first.json
@@ -118,10 +111,10 @@ def test_rejected_code_is_written_again_with_the_reason_and_a_repeated_command_m
 
 
 def test_a_query_is_given_up_after_the_last_attempt(agent: Commands) -> None:
-    wrong = write_function("double", "a, b=0: a + b")
-    result, requests = fill(agent, lambda r: respond(r, lambda _, n: wrong.replace("double", n)), "--attempts", "2")
+    result, requests = fill(agent, lambda r: respond(r, lambda _, name: WRONG_CODES[name]), "--attempts", "2")
     assert count(result) == [0, 2, 1, 1, 0]
-    assert read_removed(agent, "removed_by", "query", "attempts", "code") == ["no match", "double a number", 2, wrong]
+    removed = read_removed(agent, "removed_by", "query", "attempts", "code")
+    assert removed == ["no match", "double a number", 2, WRONG_CODES["double"]]
     assert "test_value: failed" in read_removed(agent, "reason")[0]
     assert sum(is_writing(request) and find_name(request) == "double" for request in requests) == 2
 
@@ -129,9 +122,9 @@ def test_a_query_is_given_up_after_the_last_attempt(agent: Commands) -> None:
 def test_a_match_whose_test_failed_is_not_kept(agent: Commands) -> None:
     def always_match(request: Request) -> Answer:
         is_judging = not is_writing(request) and "status: " in request.prompt
-        return reply(label(1)) if is_judging else respond(request, lambda _, name: write_function(name, "a, b=0: 0"))
+        return reply(label(1)) if is_judging else respond(request, lambda _, name: WRONG_CODES[name])
 
-    assert count(fill(agent, always_match, "--attempts", "1")[0]) == [0, 2, 0, 2, 0]
+    assert count(fill(agent, always_match, "--attempts", "1")[0]) == [0, 2, 1, 1, 0]
 
 
 def test_an_error_is_not_a_rejection_and_can_be_retried(agent: Commands) -> None:
@@ -175,7 +168,7 @@ def test_the_budget_covers_writing_and_testing_of_all_sessions(agent: Commands) 
 
 def test_a_review_confirms_code_or_has_it_written_again(agent: Commands) -> None:
     def lengthen(request: Request) -> Answer:
-        return respond(request, lambda r, name: write_function(name) + "#\n" * ("too short" in r.prompt))
+        return respond(request, lambda r, name: CODES[name] + "#\n" * ("too short" in r.prompt))
 
     fill(agent, lengthen)
     log = ReviewLog(agent.folder / "filled.runs/tested/reviews.jsonl")
@@ -183,7 +176,7 @@ def test_a_review_confirms_code_or_has_it_written_again(agent: Commands) -> None
         review = {"id": f"{name}/0/generated-1", "label": verdict, "reason": "too short", "reviewer": "me"}
         log.append(Review(**review, at=datetime.now(UTC), blind=True, source="queue"))  # type: ignore[arg-type]
     assert count(fill(agent, lengthen, "--force")[0]) == [0, 2, 2, 0, 0]
-    assert read_meta(agent, "attempt", "reviewed") == {"add": [1, True], "double": [2, False]}
+    assert read_meta(agent, "query_id", "attempt", "reviewed") == [["add", 1, True], ["double", 2, False]]
 
 
 def test_another_model_for_the_code_is_an_independent_check(agent: Commands) -> None:
@@ -193,13 +186,10 @@ def test_another_model_for_the_code_is_an_independent_check(agent: Commands) -> 
     assert "has no effect" not in result.err
 
 
-@pytest.mark.parametrize("variant", ["full", "ps_tpg_sim_fa", "full_plus", "unknown"])
-def test_a_variant_that_may_skip_the_test_is_rejected(agent: Commands, variant: str) -> None:
-    result, requests = fill(agent, respond, "--variant", variant)
-    assert (result.code, requests, (agent.folder / "filled.runs").exists()) == (2, [], False)
-
-
-def test_a_variant_without_its_screener_is_accepted(agent: Commands) -> None:
+def test_a_variant_that_may_skip_the_test_is_rejected_and_accepted_without_its_screener(agent: Commands) -> None:
+    for variant in ("full", "ps_tpg_sim_fa", "full_plus", "rule_arbiter", "unknown"):
+        result, requests = fill(agent, respond, "--variant", variant)
+        assert (result.code, requests, (agent.folder / "filled.runs").exists()) == (2, [], False), variant
     assert count(fill(agent, respond, "--variant", "rule_arbiter-without-screen")[0]) == [0, 2, 2, 0, 0]
 
 

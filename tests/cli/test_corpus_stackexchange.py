@@ -23,6 +23,7 @@ DUMP = ROOT / "examples/corpus/Posts.xml"
 NO_ANSWER = b'<posts><row Id="1" PostTypeId="1" Tags="&lt;c&gt;" /></posts>'
 DAMAGED = [b"", DUMP.read_bytes()[:5000], b"<!DOCTYPE posts>" + DUMP.read_bytes()[38:], NO_ANSWER]
 FILES = {"README.md", "stackexchange.json", "test.jsonl", "train.jsonl", "validation.jsonl"}
+WRONG = ["qa --languages py", "qa --languages ,", "qa --site https://x.org", "in --force"]
 SIZES = {"c": {"train": 6, "validation": 1, "test": 1}, "python": {"train": 2, "validation": 1, "test": 1}}
 ROWS = {"train": 8, "validation": 2, "test": 2}
 
@@ -67,7 +68,7 @@ class TestReaders:
         assert dataset["test"][0]["tags"] == ["c", "bit-manipulation"]
         assert dataset["test"][0]["created"] == "2019-01-17T09:30:00.000+00:00"
 
-    def test_decontaminate_reads_the_training_part(self, triples: Commands) -> None:
+    def test_decontaminate_reads_a_part_and_describe_all_parts(self, triples: Commands) -> None:
         test = read_lines(triples.folder / "qa/test.jsonl")[0]
         triples.write("benchmark.jsonl", [{"query": "power of two", "code": test["code"], "label": 1}])
         options = "--against", "benchmark.jsonl", "-o", "clean.jsonl", "--json"
@@ -75,8 +76,6 @@ class TestReaders:
         assert read_lines(triples.folder / "clean.jsonl") == read_lines(triples.folder / "qa/train.jsonl")
         again = triples("corpus", "decontaminate", "qa/test.jsonl", *options, "--force").json
         assert again["removed"]["query"] == 1
-
-    def test_describe_reads_the_parts(self, triples: Commands) -> None:
         document = triples("corpus", "describe", "qa", "--json").json
         assert {name: part["pairs"] for name, part in document["parts"].items()} == ROWS
         assert document["licences"] == {"CC BY-SA 4.0": sum(ROWS.values())}
@@ -90,8 +89,10 @@ class TestReaders:
         assert (data.languages, data.validation.name, data.tests[0].name) == (["c"] * 6, "qa-c-validation", "qa-c-test")
 
     def test_searchers_are_measured_on_a_language(self, triples: Commands) -> None:
-        options = "--split", "test", "--language", "c", "--searcher", "bm25"
-        assert triples("retrieval", "run", "qa", *options, "-o", "run").code == DONE
+        command = "retrieval", "run", "qa", "--searcher", "bm25", "-o", "run"
+        for options in ((), ("--language", "rust"), ("--language", "c", "--split", "dev")):
+            assert triples(*command, *options).code == WRONG_USAGE
+        assert triples(*command, "--language", "c", "--split", "test").code == DONE
         scored = triples("retrieval", "score", "run", "--metric", "RR@10", "--metric", "R@100", "--json")
         assert (scored.code, "RR@10" in scored.out) == (DONE, True)
 
@@ -107,10 +108,6 @@ class TestBenchmark:
         assert benchmark.grades == {question["id"]: {question["answer_id"]: 1}}
         assert (benchmark.language, benchmark.name) == ("c", "qa-c-test")
 
-    @pytest.mark.parametrize("options", [(), ("--language", "rust"), ("--language", "c", "--split", "dev")])
-    def test_a_wrong_language_or_split_is_an_error(self, triples: Commands, options: tuple[str, ...]) -> None:
-        assert triples("retrieval", "run", "qa", "--searcher", "bm25", "-o", "run", *options).code == WRONG_USAGE
-
     def test_a_malformed_row_is_an_error_with_the_line(self, triples: Commands) -> None:
         rows = read_lines(triples.folder / "qa/test.jsonl")
         triples.write("qa/test.jsonl", [{**row, "answer_id": None} for row in rows])
@@ -119,8 +116,8 @@ class TestBenchmark:
         assert (Path(error.value.path or "").name, error.value.line) == ("test.jsonl", 1)
 
     def test_a_link_out_of_the_folder_is_not_followed(self, triples: Commands) -> None:
-        (triples.folder / "qa/test.jsonl").rename(triples.folder / "elsewhere.jsonl")
-        (triples.folder / "qa/test.jsonl").symlink_to(triples.folder / "elsewhere.jsonl")
+        moved = (triples.folder / "qa/test.jsonl").rename(triples.folder / "elsewhere.jsonl")
+        (triples.folder / "qa/test.jsonl").symlink_to(moved)
         with pytest.raises(UsageError):
             open_benchmark(triples.folder / "qa", language="c")
 
@@ -141,9 +138,7 @@ class TestOutput:
         assert (done.code, "Posts.xml:" in done.err, list(agent.folder.glob("*qa*"))) == (WRONG_USAGE, True, [])
         assert (": 1)" in done.err, "--languages" in done.err) == (content == NO_ANSWER, False)
 
-    @pytest.mark.parametrize(
-        "options", ["qa --languages py", "qa --languages ,", "qa --site https://x.org", "in --force"]
-    )
+    @pytest.mark.parametrize("options", WRONG)
     def test_wrong_usage_leaves_no_output(self, agent: Commands, options: str) -> None:
         (agent.folder / "in").mkdir()
         agent.write("in/Posts.xml", DUMP.read_bytes())

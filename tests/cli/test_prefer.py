@@ -15,7 +15,7 @@ import pytest
 from agent.datasets.encoding import dumps
 from agent.store.reviews import ReviewLog, read_reviews
 from tests.cli.commands import CommandResult, Commands, reply
-from tests.llm.server import Answer, ChatServer, Request, no_credit
+from tests.llm.server import ChatServer, Respond, no_credit
 from tests.views.review_runs import HOSTILE, RunningReview, make_run, serve_page
 
 A, B = "dataset-alpha", "dataset-beta"
@@ -23,24 +23,23 @@ COUNT = 12
 CODE = re.compile(r"^def (\w+)", re.MULTILINE)
 
 
-def write_datasets(agent: Commands, count: int = COUNT, **fields: Any) -> None:
-    """Write two datasets. The codes define `left0`, `left1`, … and `right0`, `right1`, …"""
-    for name, side in ((A, "left"), (B, "right")):
-        rows = [{"query": f"query {n}", "code": f"def {side}{n}(x):\n    return x\n"} for n in range(count)]
-        agent.write(f"{name}.jsonl", [{"id": f"{name} {n}", "label": 1, **row, **fields} for n, row in enumerate(rows)])
-
-
 @pytest.fixture(autouse=True)
 def datasets(agent: Commands) -> None:
-    write_datasets(agent)
+    """Two datasets whose codes define `left0`, `left1`, … and `right0`, `right1`, …"""
+    for name, side in ((A, "left"), (B, "right")):
+        rows = [{"query": f"query {n}", "code": f"def {side}{n}(x):\n    return x\n"} for n in range(COUNT)]
+        fields = {"label": 1, "meta": {"source": name}, "dataset": name}
+        agent.write(f"{name}.jsonl", [{"id": f"{name} {n}", **row, **fields} for n, row in enumerate(rows)])
 
 
-def answer(choose: Callable[[list[str]], str]) -> Callable[[Request], Answer]:
+def answer(choose: Callable[[list[str]], str]) -> Respond:
     """Answer with a function of the names of both codes, in the order of the prompt."""
     return lambda request: reply(json.dumps({"reason": "r", "better": choose(CODE.findall(request.prompt)[-2:])}))
 
 
 PREFER_B = answer(lambda names: "first" if names[0].startswith("right") else "second")
+TIES = [(answer(lambda _: "first"), COUNT), (answer(lambda names: "tie" if names[0][0] == "l" else "first"), 0)]
+"""Servers that prefer the first code or answer with ties, and how many of their ties depend on the order."""
 
 
 def ask(agent: Commands, server: ChatServer, *options: str) -> CommandResult:
@@ -54,14 +53,9 @@ def judge(result: CommandResult) -> dict[str, Any]:
     return dict(judged)
 
 
-@pytest.mark.parametrize(
-    ("choose", "turned"),
-    [(lambda _: "first", COUNT), (lambda names: "tie" if names[0].startswith("left") else "first", 0)],
-)
-def test_a_model_that_always_prefers_the_first_code_or_a_tie_gives_only_ties(
-    agent: Commands, choose: Callable[[list[str]], str], turned: int
-) -> None:
-    with ChatServer(answer(choose)) as server:
+@pytest.mark.parametrize(("responding", "turned"), TIES)
+def test_preferring_a_position_or_a_tie_gives_only_ties(agent: Commands, responding: Respond, turned: int) -> None:
+    with ChatServer(responding) as server:
         judged = judge(ask(agent, server, "--json"))
         assert "no share" in ask(agent, server).out
     assert [judged[name] for name in ("ties", "turned", "errors", "pending")] == [COUNT, turned, 0, 0]
@@ -142,10 +136,9 @@ def choose(served: RunningReview, number: int, name: str, reviewer: str = "ann")
 
 
 def test_the_page_shows_both_codes_in_random_order_without_the_datasets(agent: Commands) -> None:
-    write_datasets(agent, 30, meta={"source": A}, dataset=A)
     with serve(agent) as served:
         choose(served, 0, "left")
-        paths = ("/", "/review.js", "/api/session", *(f"/api/pairs/{number}" for number in range(30)))
+        paths = ("/", "/review.js", "/api/session", *(f"/api/pairs/{number}" for number in range(COUNT)))
         pages = [served.request("GET", path)[2] for path in paths]
     assert not any(name.encode() in page for page in pages for name in (A, B))
     assert not any(order in page for page in pages[3:] for order in (b'ab"', b'ba"'))
@@ -192,15 +185,13 @@ def test_each_reviewer_and_the_model_are_counted_apart(agent: Commands) -> None:
     assert [judged["prefer_b"] for judged in judges] == [COUNT, 0, 1]
 
 
-@pytest.mark.parametrize(
-    "options", ["--seed 2", "-o run", "--budget 2", "--retry-errors", "--port 88 --model m", "--model heuristic"]
-)
-def test_another_sample_a_run_folder_and_unused_options_are_errors(agent: Commands, options: str) -> None:
+def test_another_sample_a_run_folder_and_unused_options_are_errors(agent: Commands) -> None:
     make_run(agent.folder / "run", {"p0": {"label": 1}})
     with serve(agent) as served:
         choose(served, 0, "tie")
-    result = agent("prefer", f"{A}.jsonl", f"{B}.jsonl", "-o", "out", *options.split())
-    assert (result.code, result.out, options.split()[0] in result.err) == (2, "", True)
+    for words in ("--seed 2", "-o run", "--budget 2", "--retry-errors", "--port 88 --model m", "--model heuristic"):
+        result = agent("prefer", f"{A}.jsonl", f"{B}.jsonl", "-o", "out", *words.split())
+        assert (result.code, result.out, words.split()[0] in result.err) == (2, "", True), words
 
 
 def test_replies_to_another_sample_are_not_counted(agent: Commands) -> None:

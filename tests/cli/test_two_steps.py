@@ -4,65 +4,49 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 
 import pytest
 
 from tests.cli.commands import Commands, pairs, reply
-from tests.llm.server import Answer, ChatServer, Request
+from tests.exports.runs import read_lines
+from tests.llm.server import Answer, ChatServer, Request, Respond
 from tests.scripts import label
 
 VOTES = ["111", "000", "110", "100", "nnn", "n11"]
 """The answers about each pair in its rounds. `n` means that the query has no search intent."""
 
 
-class Annotators:
-    """A server whose answers change from round to round. It knows rounds only by the repetition of a request."""
+def answer_rounds() -> Respond:
+    """Return a script that answers differently from round to round. It knows rounds only by repeated requests."""
+    intents, labels = list(map(iter, VOTES)), [iter(votes.replace("n", "")) for votes in VOTES]
 
-    def __init__(self) -> None:
-        self.seen = Counter[tuple[int, bool]]()
+    def respond(request: Request) -> Answer:
+        number = int(re.findall(r"way (\d)\n", request.prompt)[0])
+        if "add(a, b)" in request.prompt:
+            return reply(label(int(next(labels[number]))))
+        return reply(json.dumps({"reason": "", "intent": "no" if next(intents[number]) == "n" else "yes"}))
 
-    def __call__(self, request: Request) -> Answer:
-        number = int(re.search(r"way (\d)\n", request.prompt)[1])  # type: ignore[index]
-        judges = "add(a, b)" in request.prompt
-        votes = VOTES[number].replace("n", "") if judges else VOTES[number]
-        vote = votes[self.seen[number, judges]]
-        self.seen[number, judges] += 1
-        return reply(
-            label(int(vote)) if judges else json.dumps({"reason": "", "intent": "no" if vote == "n" else "yes"})
-        )
+    return respond
 
 
-@pytest.fixture
-def summary(agent: Commands) -> dict[str, object]:
-    """The summary of a run with three rounds."""
+def test_missing_search_intent_is_counted_apart_and_pairs_whose_rounds_disagree_are_removed(agent: Commands) -> None:
     options = ("--variant", "cosqa", "--rounds", "3", "--concurrency", "1", "--temperature", "1", "-o", "run", "--json")
-    with ChatServer(Annotators()) as server:
+    with ChatServer(answer_rounds()) as server:
         file = agent.write("p.jsonl", pairs(len(VOTES)))
         result = agent("annotate", file, "--model", "m", "--base-url", server.url, *options)
-        assert len(server.requests) == 3 * 6 + 14
-    assert result.code == 0, result.err
-    return dict(result.json)
-
-
-def test_pairs_without_search_intent_are_counted_apart(agent: Commands, summary: dict[str, object]) -> None:
+    assert (result.code, len(server.requests)) == (0, 3 * 6 + 14), result.err
     counts = {"labels": {"1": 3, "0": 2, "null": 1}, "no_intent": 1, "undecided": 0, "errors": {}}
-    assert {name: summary[name] for name in counts} == counts
+    assert {name: result.json[name] for name in counts} == counts
     (row,) = agent("runs", "list", "run", "--json").json["runs"]
     assert {name: row[name] for name in counts} == {**counts, "errors": 0}
-    for options in (("beir",), ("csv", "--label", "0", "--label", "1")):
-        exported = agent("export", "run", "--json", "--to", *options).json
+    for target in (("beir",), ("csv", "--label", "0", "--label", "1")):
+        exported = agent("export", "run", "--json", "--to", *target).json
         assert (exported["pairs"], exported["left_out"]) == (5, {"without search intent": 1})
-    statuses = [json.loads(line)["status"] for line in (agent.folder / "run/labels.jsonl").read_text().splitlines()]
+    statuses = [row["status"] for row in read_lines(agent.folder / "run/labels.jsonl")]
     assert statuses == ["1", "0", "1", "0", "no_intent", "1"]
-
-
-@pytest.mark.usefixtures("summary")
-def test_pairs_whose_rounds_disagree_are_removed_and_alpha_is_reported_before_and_after(agent: Commands) -> None:
     for share, ids in (("1", "014"), ("0.7", "014"), ("0.6", "012345")):
         document = agent("export", "run", "--to", "jsonl", "--force", "--min-agreement", share, "--json").json
-        rows = [json.loads(line) for line in (agent.folder / "run/export.jsonl").read_text().splitlines()]
-        assert "".join(row["id"][1:] for row in rows) == ids
+        assert "".join(row["id"][1:] for row in read_lines(agent.folder / "run/export.jsonl")) == ids
         assert (document["no_intent"], sum(document["left_out"].values())) == (1, 6 - len(ids))
     before, after = agent("score", "run", "--min-agreement", "1", "--json").json["agreement"]
     # 8 of 14 labels are 1; the labels of p2 and p3 differ, which adds 2 coincidences each

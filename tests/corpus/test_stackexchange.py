@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -13,9 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.corpus.split import PARTS
 from agent.corpus.stackexchange import MAX_HTML_CHARACTERS, DumpSummary, TripleTable
 from agent.datasets.benchmarks.building import BenchmarkRow
 from agent.errors import InputError
+from tests.exports.runs import read_lines
 
 TEXT = "<p>A text that is long enough.</p>"
 START = datetime(2020, 1, 1, 12)
@@ -39,47 +40,41 @@ def make_post(number: int, kind: int, **more: Any) -> Post:
 
 
 def convert(*posts: Post) -> tuple[dict[str, list[dict[str, Any]]], DumpSummary]:
-    """Return the rows of each part, and the summary."""
+    """Return the rows of the parts for training, validation and test, and the summary."""
     table = TripleTable(["python", "c"], "stackoverflow.com")
     table.add_posts(BenchmarkRow(post, Path("Posts.xml"), line) for line, post in enumerate(posts, start=3))
     with TemporaryDirectory() as folder:
         summary = table.write(Path(folder), lambda *_: None)
-        files = {path.stem: path.read_text().splitlines() for path in Path(folder).iterdir()}
-    return {part: list(map(json.loads, lines)) for part, lines in files.items()}, summary
-
-
-def list_ids(parts: dict[str, list[dict[str, Any]]]) -> dict[str, list[str]]:
-    return {part: [row["id"] for row in rows] for part, rows in parts.items()}
+        return {part: read_lines(Path(folder, f"{part}.jsonl")) for part in PARTS}, summary
 
 
 POSTS = [
     *(question(1, 2), answer(2, 1), question(3, 5), answer(4, 3), answer(5, 3), question(6, None), answer(7, 6)),
     *(question(8, 9, "<html>"), answer(9, 8), question(10, 11), answer(11, 10, Body="short"), answer(12, 99)),
+    *(question(13, 14), answer(14, 13)),
 ]
-"""Two triples with the ids 1 and 3, three questions without a triple, and an answer to a deleted question."""
-
+"""Triples with the ids 1, 3 and 13, three questions without a triple, and an answer to a deleted question."""
 WRONG: list[Post] = [{"PostTypeId": None}, {"Id": "9" * 30}, {"AcceptedAnswerId": "x"}, {"CreationDate": "then"}]
 WRONG += [{"Id": "٣"}, {"Title": None}, {"Score": "1.5"}]
 
 
-class TestTriple:
-    def test_a_triple_has_texts_ids_dates_scores_authors_and_licences(self) -> None:
-        body = "<p>How do I <code>sort</code> a list?</p>"
-        asked = question(4, 9, "<lists><python>", Title=" Sort it ", Body=body, ContentLicense="CC BY-SA 2.5")
-        owner = {"OwnerUserId": None, "OwnerDisplayName": "anna", "ContentLicense": "CC BY-SA 4.0", "Score": 3}
-        answered = answer(9, 4, Body="<pre><code>values.sort()\n# in place\n</code></pre>", **owner)
-        parts, summary = convert(asked, answered)
-        assert parts["test"] == [{
-            "id": "4", "query": "Sort it\nHow do I sort a list?", "code": "values.sort()\n# in place", "label": 1,
-            "language": "python", "question": "Sort it", "description": "How do I sort a list?",
-            "tags": ["lists", "python"], "created": "2020-01-05T12:00:00.000+00:00", "score": -2,
-            "author": "https://stackoverflow.com/users/7", "url": "https://stackoverflow.com/q/4",
-            "licence": "CC BY-SA 2.5", "answer_id": "9", "answer_created": "2020-01-10T12:00:00.000+00:00",
-            "answer_score": 3, "answer_author": "anna", "answer_url": "https://stackoverflow.com/a/9",
-            "answer_licence": "CC BY-SA 4.0",
-        }]  # fmt: skip
-        assert summary.licences == {"CC BY-SA 2.5": 1, "CC BY-SA 4.0": 1}
-        assert (summary.posts, summary.questions, summary.answers) == (2, 1, 1)
+def test_a_triple_has_texts_ids_dates_scores_authors_and_licences() -> None:
+    body = "<p>How do I <code>sort</code> a list?</p>"
+    asked = question(4, 9, "<lists><python>", Title=" Sort it ", Body=body, ContentLicense="CC BY-SA 2.5")
+    owner = {"OwnerUserId": None, "OwnerDisplayName": "anna", "ContentLicense": "CC BY-SA 4.0", "Score": 3}
+    answered = answer(9, 4, Body="<pre><code>values.sort()\n# in place\n</code></pre>", **owner)
+    parts, summary = convert(asked, answered)
+    assert parts["test"] == [{
+        "id": "4", "query": "Sort it\nHow do I sort a list?", "code": "values.sort()\n# in place", "label": 1,
+        "language": "python", "question": "Sort it", "description": "How do I sort a list?",
+        "tags": ["lists", "python"], "created": "2020-01-05T12:00:00.000+00:00", "score": -2,
+        "author": "https://stackoverflow.com/users/7", "url": "https://stackoverflow.com/q/4",
+        "licence": "CC BY-SA 2.5", "answer_id": "9", "answer_created": "2020-01-10T12:00:00.000+00:00",
+        "answer_score": 3, "answer_author": "anna", "answer_url": "https://stackoverflow.com/a/9",
+        "answer_licence": "CC BY-SA 4.0",
+    }]  # fmt: skip
+    assert summary.licences == {"CC BY-SA 2.5": 1, "CC BY-SA 4.0": 1}
+    assert (summary.posts, summary.questions, summary.answers) == (2, 1, 1)
 
 
 class TestLanguages:
@@ -97,15 +92,11 @@ class TestLanguages:
 class TestRemoval:
     @pytest.mark.parametrize(("size", "reason"), [(19, "too short"), (20, ""), (4096, ""), (4097, "too long")])
     @pytest.mark.parametrize("name", ["description", "answer"])
-    def test_texts_have_20_to_4096_characters_without_html(self, name: str, size: int, reason: str) -> None:
+    def test_bodies_but_not_titles_have_20_to_4096_characters_of_text(self, name: str, size: int, reason: str) -> None:
         body = {"Body": f"<p>{'<b>x</b>' * (size - 1)}&amp;</p>"}
         asked, answered = ({}, body) if name == "answer" else (body, {})
-        _, summary = convert(question(1, 2, **asked), answer(2, 1, **answered))
+        _, summary = convert(question(1, 2, Title="x" * 5000, **asked), answer(2, 1, **answered))
         assert summary.removed == ({f"{name} is {reason}": 1} if reason else {})
-
-    def test_a_title_is_not_limited(self) -> None:
-        parts, _ = convert(question(1, 2, Title="?"), answer(2, 1), question(3, 4, Title="x" * 5000), answer(4, 3))
-        assert [len(row["question"]) for row in parts["validation"] + parts["test"]] == [1, 5000]
 
     @pytest.mark.parametrize("html", ["<![foo", f"&#{'9' * 5000};", "<p>" * (MAX_HTML_CHARACTERS // 3)])
     def test_html_that_cannot_be_parsed_is_counted(self, html: str) -> None:
@@ -141,8 +132,8 @@ class TestParts:
         posts = [question(n, n + 100, "<c>" if n > 20 else "<python>", CreationDate=f"{2060 - n}-01-01") for n in order]
         parts, summary = convert(*posts, *(answer(n + 100, n) for n in order))
         ids = [str(n) for n in range(40, 0, -1)]
-        validation, test = ids[36:38] + ids[16:18], ids[38:] + ids[18:20]
-        assert list_ids(parts) == {"train": ids[20:36] + ids[:16], "validation": validation, "test": test}
+        expected = [ids[20:36] + ids[:16], ids[36:38] + ids[16:18], ids[38:] + ids[18:20]]
+        assert [[row["id"] for row in rows] for rows in parts.values()] == expected
         assert summary.triples["c"] == {"train": 16, "validation": 2, "test": 2}
 
     @given(count=st.integers(1, 60))
@@ -150,15 +141,13 @@ class TestParts:
     def test_the_parts_have_80_10_and_10_percent(self, count: int) -> None:
         posts = [post for n in range(1, count + 1) for post in (question(n, n + 100), answer(n + 100, n))]
         sizes = convert(*posts)[1].triples["python"]
-        assert sum(sizes.values()) == count
-        assert sizes["test"] == max(round(count / 10), 1)
-        assert sizes["validation"] == min(max(round(count / 10), 1), count - 1)
+        test = max(round(count / 10), 1)
+        assert (sizes["test"], sizes["validation"], sum(sizes.values())) == (test, min(test, count - 1), count)
 
-    @given(order=st.permutations(range(len(POSTS) + 2)))
+    @given(posts=st.permutations(POSTS))
     @settings(max_examples=25)
-    def test_the_order_of_the_posts_does_not_matter(self, order: list[int]) -> None:
-        posts = [*POSTS, question(13, 14), answer(14, 13)]
-        parts, summary = convert(*(posts[number] for number in order))
-        assert list_ids(parts) == {"train": ["1"], "validation": ["3"], "test": ["13"]}
+    def test_the_order_of_the_posts_does_not_matter(self, posts: list[Post]) -> None:
+        parts, summary = convert(*posts)
+        assert [[row["id"] for row in rows] for rows in parts.values()] == [["1"], ["3"], ["13"]]
         assert summary.removed == {"no accepted answer": 1, "other tags": 1, "answer is too short": 1}
         assert summary.orphans == 1

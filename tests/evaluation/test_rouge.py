@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,30 +9,23 @@ from typing import Any
 import pytest
 
 from agent.errors import ExtraMissing, InputError
-from agent.evaluation.rouge import MAX_CHARACTERS, MEASURES, is_answers_file, score_answers
+from agent.evaluation.rouge import MAX_CHARACTERS, MEASURES, score_answers
 from agent.evaluation.statistics import BootstrapSettings
+from tests.evaluation.runs import write_lines
+from tests.exports.runs import read_lines
 
 SETTINGS = BootstrapSettings(resamples=400)
+MALFORMED = [{"reference": None}, {"answer": 3}, {"answer": " "}, {"status": None}, {"id": {}}]
 
 
 def write_answers(path: Path, *texts: tuple[str, str | None], **fields: Any) -> Path:
     """Write a row for each reference and answer."""
-    rows = [
-        {"id": str(number), "reference": reference, "answer": answer, "model": "m", "status": "answered", **fields}
-        for number, (reference, answer) in enumerate(texts)
-    ]
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return path
+    rows = [{"id": str(number), "reference": one, "answer": other} for number, (one, other) in enumerate(texts)]
+    return write_lines(path, [{**row, "model": "m", "status": "answered", **fields} for row in rows])
 
 
 def score(path: Path) -> dict[str, Any]:
     return score_answers(path, SETTINGS, lambda *_: None)
-
-
-def measure(path: Path, reference: str, answer: str) -> list[float]:
-    """Return the three values of one answer."""
-    scores = score(write_answers(path / "one.jsonl", (reference, answer)))["scores"]
-    return [scores[name]["f1"] for name in MEASURES]
 
 
 @pytest.mark.parametrize(
@@ -48,20 +40,20 @@ def measure(path: Path, reference: str, answer: str) -> list[float]:
         ("sorted lists", "sorting list", [1, 1, 1]),  # both stems are equal
         ("x == y", "x != y", [1, 1, 1]),  # punctuation is ignored
         ("\u6392\u5e8f", "\u6392\u5e8f", [0, 0, 0]),  # only the letters a to z count
+        pytest.param("a", "a" + " " * MAX_CHARACTERS + "b " * 1_000_000, [1, 0, 1], id="limit"),
     ],
 )
 def test_examples_worked_by_hand(tmp_path: Path, reference: str, answer: str, values: list[float]) -> None:
-    assert measure(tmp_path, reference, answer) == pytest.approx(values)
+    scores = score(write_answers(tmp_path / "one.jsonl", (reference, answer)))["scores"]
+    assert [scores[name]["f1"] for name in MEASURES] == pytest.approx(values)
 
 
 def test_means_and_intervals_are_over_the_questions_with_an_answer(tmp_path: Path) -> None:
     texts = [("a b c", "a b c")] * 30 + [("a b c", "x y z")] * 10
     answered = write_answers(tmp_path / "answered.jsonl", *texts)
     report = score(answered)
-    with answered.open("a") as file:
-        empty = {"reference": "a b c", "answer": None, "model": "other", "status": "empty"}
-        file.write("".join(json.dumps({"id": f"empty-{number}", **empty}) + "\n" for number in range(5)))
-    more = score(answered)
+    empty = {"reference": "a b c", "answer": None, "model": "other", "status": "empty"}
+    more = score(write_lines(answered, [*read_lines(answered), *({"id": f"empty-{n}", **empty} for n in range(5))]))
     assert (more["statuses"], more["models"]) == ({"answered": 40, "empty": 5}, ["m", "other"])
     assert more["scores"] == report["scores"]
     rouge = report["scores"]["rougeL"]
@@ -69,31 +61,13 @@ def test_means_and_intervals_are_over_the_questions_with_an_answer(tmp_path: Pat
     assert 0.55 < rouge["interval"]["low"] < 0.70 < 0.80 < rouge["interval"]["high"] < 0.95
 
 
-def test_text_after_the_limit_is_not_compared(tmp_path: Path) -> None:
-    assert measure(tmp_path, "a", "a" + " " * MAX_CHARACTERS + "b " * 1_000_000)[0] == 1
-
-
-def test_a_file_without_answers_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError):
-        score(write_answers(tmp_path / "none.jsonl", ("a", None), status="refused"))
-
-
-@pytest.mark.parametrize("fields", [{"reference": None}, {"answer": 3}, {"answer": " "}, {"status": None}, {"id": {}}])
-def test_a_malformed_row_is_an_error_with_its_line(tmp_path: Path, fields: dict[str, Any]) -> None:
-    path = write_answers(tmp_path / "bad.jsonl", ("a", "a"))
-    row = {**json.loads(path.read_text()), **fields}
-    path.write_text(f"{path.read_text()}{json.dumps(row)}\n")
+@pytest.mark.parametrize("fields", [*MALFORMED, {"answer": None}])
+def test_a_malformed_row_and_a_file_without_answers_are_errors(tmp_path: Path, fields: dict[str, Any]) -> None:
+    empty, row = read_lines(path := write_answers(tmp_path / "bad.jsonl", ("a", None), ("a", "a")))
+    write_lines(path, [empty, {**row, **fields}])
     with pytest.raises(InputError) as error:
         score(path)
-    assert (error.value.path, error.value.line) == (str(path), 2)
-
-
-def test_only_rows_with_a_reference_and_an_answer_are_generated_answers(tmp_path: Path) -> None:
-    assert is_answers_file(write_answers(tmp_path / "answers.jsonl", ("a", None)))
-    for name, content in {"labels.jsonl": '{"id": "1", "label": 1}\n', "empty.jsonl": ""}.items():
-        (tmp_path / name).write_text(content)
-        assert not is_answers_file(tmp_path / name)
-    assert not is_answers_file(tmp_path)
+    assert (error.value.path, error.value.line) == (str(path), 2 if fields in MALFORMED else None)
 
 
 def test_a_missing_library_is_an_error_that_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
