@@ -109,6 +109,7 @@ class Pipeline:
     def __init__(self, variant: Variant, nodes: Mapping[str, Node]) -> None:
         self.variant = variant
         self.uses_sandbox = any(nodes[name].uses_sandbox for name in variant.nodes)
+        self.needs_language = writes_programs(variant, nodes)
         self.roles = collect_roles(variant, nodes)
         self._nodes = {name: nodes[name] for name in variant.nodes}
         self._compiled = _compile(variant, nodes)
@@ -197,6 +198,12 @@ def check_variant(variant: Variant, nodes: Mapping[str, Node]) -> None:
             raise GraphError(f"variant {variant.name!r}: no node before {name!r} provides {', '.join(sorted(missing))}")
     if "label" not in available.get(END, frozenset()):
         raise GraphError(f"variant {variant.name!r} can end without a label")
+
+
+def writes_programs(variant: Variant, nodes: Mapping[str, Node] = BUILT_IN) -> bool:
+    """Return whether a variant writes or runs programs, which is possible only in supported languages."""
+    used = [nodes[name] for name in variant.nodes]
+    return any(node.uses_sandbox or "program" in frozenset().union(*node.outcomes.values()) for node in used)
 
 
 def always_tests(variant: Variant) -> bool:

@@ -65,8 +65,9 @@ _SANDBOX_IDENTITY = ("image", "mount_ro", "requirements", "exclude_newer", "pyth
 class RunSpec:
     """Everything that defines a run, except its pairs.
 
-    `backend` is a sandbox backend passed by the user. If `transport` is set, it handles all model calls; neither the
-    models nor OpenAI's Batch API is called directly.
+    `fallback` labels pairs in unsupported languages. It is `pipeline` if that pipeline neither writes nor runs
+    programs. `backend` is a sandbox backend passed by the user. If `transport` is set, it handles all model calls;
+    neither the models nor OpenAI's Batch API is called directly.
     """
 
     config: Config
@@ -103,7 +104,9 @@ class RunSpec:
         pipeline = build(arguments["variant"] or config.variant, without=without, nodes=nodes)
         criterion = config.pipeline.criterion or pipeline.variant.criterion
         config = build_config({"pipeline.criterion": criterion}, config)
-        fallback = build("single_llm", nodes=nodes) if arguments["unsupported"] == "judge" else None
+        fallback = None if pipeline.needs_language else pipeline
+        if fallback is None and arguments["unsupported"] == "judge":
+            fallback = build("single_llm", nodes=nodes)
         for role in (*pipeline.roles, *(fallback.roles if fallback else ())):
             models.for_role(role)
         run_dir, cache = (_as_path(arguments[name]) for name in ("run_dir", "cache"))
@@ -158,9 +161,9 @@ class RunSpec:
         """Check that the language of a pair is supported.
 
         Raises:
-            InputError: the language is not supported, and `unsupported` is `fail`.
+            InputError: the language is not supported, `unsupported` is `fail`, and the variant writes programs.
         """
-        if self.unsupported == "fail" and pair.language not in self.languages:
+        if self.fallback is None and self.unsupported == "fail" and pair.language not in self.languages:
             known = ", ".join(sorted(self.languages))
             raise InputError(
                 f"pair {pair.id!r}: language {pair.language!r} is not supported (supported: {known}); "

@@ -250,6 +250,19 @@ async def test_an_unsupported_language_can_be_judged_or_skipped(unsupported: Any
     assert (annotation.label, annotation.decided_by, annotation.error) == expected
 
 
+@pytest.mark.parametrize("unsupported", ["fail", "judge", "skip"])
+async def test_a_variant_that_writes_no_programs_labels_every_language(unsupported: Any) -> None:
+    model = ScriptedLLM({"screen": [screen("unclear")], "arbitrate": [label(1)]})
+    (annotation,) = await collect(Annotator(model=model, variant="ps_fa", unsupported=unsupported), [JAVA])
+    assert (annotation.label, annotation.decided_by) == (1, "arbitrate")
+
+
+@pytest.mark.parametrize("variant", ["ps_tpg_fa", "ps_tpg_sim_fa"])
+async def test_a_variant_that_writes_programs_needs_a_supported_language(variant: str) -> None:
+    with pytest.raises(InputError):
+        await collect(Annotator(model=ScriptedLLM(matching), variant=variant), [JAVA])
+
+
 @pytest.mark.parametrize(
     "options", [{"model": None}, {"model": "x", "base_url": "nonsense"}, {"model": "heuristic", "variant": "none"}]
 )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from agent.cli.summary import format_cost
 from agent.cli.text import Console, one_line, print_text
@@ -27,10 +28,10 @@ def make_bar(console: Console) -> Progress:
     """Return a progress bar with a description. The bar is visible only on a terminal that can draw it."""
     drawable = console.is_terminal and not console.is_dumb_terminal
     return Progress(
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}", markup=False),
-        TimeRemainingColumn(),
+        BarColumn(bar_width=24 if console.width >= 80 else 8, table_column=Column(no_wrap=True)),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TextColumn("{task.description}", markup=False, table_column=Column()),  # wraps on a narrow terminal
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
         console=console,
         transient=True,
         disable=not drawable,

@@ -12,7 +12,7 @@ from agent.cli.options import ModelOptions, RunOptions, SettingOptions
 from agent.cli.text import Console, one_line, print_text
 from agent.config import Config, build_config
 from agent.errors import ConfigError
-from agent.graph import Variant, collect_roles, find_readers, load_variant
+from agent.graph import Variant, collect_roles, find_readers, load_variant, writes_programs
 from agent.llm.models import Models, are_scripted
 from agent.settings import EXTRA_SETTINGS, MODEL_SETTINGS, read_settings_by_source
 
@@ -99,7 +99,8 @@ class ChosenSettings:
 
 def print_unused_options(console: Console, options: RunOptions, variants: Sequence[Variant], models: Models) -> None:
     """Print a note for each option that has no effect. Skip options that have their default value."""
-    calling_variants = [*variants, load_variant("single_llm")] if options.unsupported == "judge" else variants
+    judging = options.unsupported == "judge" and any(writes_programs(variant) for variant in variants)
+    calling_variants = [*variants, load_variant("single_llm")] if judging else variants
     for option, reason in (
         *_find_unused_settings(options, variants),
         *_find_unused_models(options, calling_variants, models),

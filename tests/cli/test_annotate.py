@@ -343,13 +343,14 @@ def test_budget_is_rejected_if_earlier_cost_is_unknown(agent: Commands) -> None:
 
 def test_unsupported_languages_are_rejected_judged_or_skipped(agent: Commands) -> None:
     row = {**pairs(1)[0], "language": "cobol"}
+    options = (*OFFLINE, "--variant", "ps_tpg_fa")
     file = agent.write("p.jsonl", [row])
-    refused = agent("annotate", file, *OFFLINE)
+    refused = agent("annotate", file, *options)
     assert refused.code == 2
     assert "'cobol'" in refused.err
-    skipped = agent("annotate", file, *OFFLINE, "--unsupported", "skip", "-o", "skipped", "--json")
+    skipped = agent("annotate", file, *options, "--unsupported", "skip", "-o", "skipped", "--json")
     assert (skipped.code, skipped.json["labels"]["null"], skipped.json["errors"]) == (0, 1, {})
-    judged = agent("annotate", file, *OFFLINE, "--unsupported", "judge", "-o", "judged", "--json")
+    judged = agent("annotate", file, *options, "--unsupported", "judge", "-o", "judged", "--json")
     assert (judged.code, judged.json["decided_by"]) == (0, {"judge": 1})
 
 

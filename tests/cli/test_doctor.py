@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ import typer
 from agent.cli import doctor
 from agent.cli.options import ModelOptions
 from agent.sandbox.select import BACKENDS
-from tests.cli.commands import CommandResult, Commands, reply
+from tests.cli.commands import CommandResult, Commands, make_environment, reply
 from tests.llm.server import Answer, ChatServer, Request, blank, fails, free_port, says, unauthorized
 from tests.sandbox.selfcheck.test_weak import FakeBackend, pass_all_cases
 from tests.scripts import screen
@@ -59,6 +62,19 @@ def test_missing_key_is_one_of_the_findings(agent: Commands) -> None:
     assert result.code == 1
     assert "key" in find_diagnosis(result, "model")["detail"]
     assert find_diagnosis(result, "python")["works"]
+
+
+@pytest.mark.bwrap
+def test_an_unreadable_null_device_is_named_with_its_remedy(tmp_path: Path) -> None:
+    null = tmp_path / "null"
+    null.touch(0o000)
+    setup = ("bwrap", "--cap-add", "ALL", "--dev-bind", "/", "/", "--bind", null, "/dev/null")
+    command = (*setup, sys.executable, "-m", "agent", "doctor", "--quick", "--sandbox", "bwrap", "--json")
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=make_environment(**ALONE))
+    bubblewrap = find_diagnosis(CommandResult(done.returncode, done.stdout, done.stderr), "sandbox", "bwrap")
+    assert (done.returncode, bubblewrap["works"]) == (1, False)
+    assert "chmod 666 /dev/null" in bubblewrap["detail"]
+    assert "RunResult" not in bubblewrap["detail"]
 
 
 REFUSAL = "'response_format.type' must be 'json_schema' or 'text'"

@@ -24,9 +24,9 @@ def finish_pair(number: int, **fields: object) -> PairFinished:
     return PairFinished(annotation)
 
 
-def make_display(*, terminal: str = "") -> tuple[Display, Clock, io.StringIO]:
+def make_display(*, terminal: str = "", width: int = 120) -> tuple[Display, Clock, io.StringIO]:
     out, clock = io.StringIO(), Clock()
-    console = Console(file=out, width=120, force_terminal=bool(terminal), _environ={"TERM": terminal})
+    console = Console(file=out, width=width, force_terminal=bool(terminal), _environ={"TERM": terminal})
     return Display(console, clock=clock), clock, out
 
 
@@ -75,6 +75,17 @@ def test_terminal_shows_a_bar_that_includes_earlier_pairs() -> None:
     assert "2/3" in text
     assert "an [image] is built" in text
     assert "match:1" in text
+
+
+def test_a_narrow_terminal_shows_the_whole_line() -> None:
+    display, _, out = make_display(terminal="xterm", width=60)
+    with display:
+        display(RunStarted(412_080, 100, "full", "docker"))
+        display(finish_pair(1, label=1, usage=Usage(calls=1, cost_usd=0.5)))
+        display(Waiting("the model server answered HTTP 503", 30.0))
+    text = out.getvalue()
+    assert "101/412080" in text
+    assert {"match:1", "undecided:0", "$0.5000", "503"} <= set(re.sub(r"\x1b\[[\d;?]*\w", " ", text).split())
 
 
 def test_dumb_terminal_shows_lines() -> None:

@@ -120,7 +120,8 @@ def read_unused_options(err: str) -> list[str]:
     (("--sandbox", "bwrap", "--memory", "100", "-c", "runner.sandboxes=2"), [
         f"{flag} (execute, repair, repair_program, check_flakiness, check_validity)"
         for flag in ("--sandbox", "--memory", "-c runner.sandboxes")]),
-    (("--model", "judge=heuristic", "--unsupported", "judge"), []),
+    (("--model", "judge=heuristic", "--unsupported", "judge"), ["--model judge=…"]),
+    (("--variant", "ps_tpg_fa", "--model", "judge=heuristic", "--unsupported", "judge"), []),
     (("--criterion", "half", "--concurrency", "2", "-c", "pipeline.reasks=1"), []),
 ])  # fmt: skip
 def test_annotate_reports_options_without_effect(agent: Commands, options: tuple[str, ...], lines: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import re
 import shutil
@@ -177,7 +178,7 @@ class BwrapBackend(SandboxBackend):
                 f"bubblewrap is installed but does not work: {error}\n{diagnose(str(error))}"
             ) from error
         if not result.clean:
-            raise SandboxUnavailable(f"bubblewrap starts but cannot run a program: {result.stderr or result}")
+            raise SandboxUnavailable(f"bubblewrap starts but cannot run a program: {_explain_trial(result)}")
 
     def _require_setup(self) -> tuple[Bubblewrap, BwrapFolders]:
         if self._setup is None:
@@ -241,6 +242,13 @@ def _find_setup(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapFolder
     process = subprocess.run([executable, "--version"], capture_output=True, text=True, check=False)
     version = tuple(map(int, re.findall(r"\d+", process.stdout)))
     return Bubblewrap(executable, version, interpreter, folders.etc, seccomp_filter), folders
+
+
+def _explain_trial(result: RunResult) -> str:
+    detail = result.stderr.strip() or f"exit code {result.exit_code}"
+    if Path(os.devnull).stat().st_mode & 0o666 != 0o666:
+        detail += f". Run as root: chmod 666 {os.devnull}"
+    return detail
 
 
 def _choose_process_limit(limits: SandboxLimits) -> int:
