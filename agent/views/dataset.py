@@ -82,7 +82,10 @@ def _draw_ranks(dataset: Description) -> Figure:
 
 
 def _list_names(names: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return the most frequent names with their numbers of pairs, or nothing if no pair has a name."""
     known = [(name, count) for name, count in names.items() if name != MISSING]
+    if not known:
+        return []
     others = sum(count for _, count in known[_MAX_NAMES:])
     rest = {f"({len(known) - _MAX_NAMES:,} others)": others, f"({MISSING})": names.get(MISSING, 0)}
     return [*known[:_MAX_NAMES], *((name, count) for name, count in rest.items() if count)]

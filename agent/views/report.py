@@ -156,7 +156,6 @@ class Report:
     def _build_sections(self, figures: RunFigures, dataset: DescriptionBuilder) -> list[dict[str, Any]]:
         parts: dict[str, tuple[str, Sequence[Figure]]] = {
             "labels": ("Labels", figures.labels),
-            "dataset": ("Dataset", build_dataset_figures(dataset.build()) if dataset.pairs else ()),
             "gold": ("Comparison with gold labels", self.against_gold),
             "ablation": ("Ablation", self._build_ablation()),
             "searchers": (SEARCHERS, self.searchers),
@@ -164,6 +163,7 @@ class Report:
             "repairs": ("Repairs and stand-ins", figures.repairs),
             "confidence": ("Confidence", figures.confidence),
             "spending": ("Cost and time", figures.spending),
+            "dataset": ("Dataset", build_dataset_figures(dataset.build()) if dataset.pairs else ()),
             "run": ("Run details", _build_run_figures(self.run.manifest)),
         }
         return [{"id": name, "title": title, "blocks": blocks} for name, (title, blocks) in parts.items() if blocks]

@@ -26,7 +26,10 @@ MAX_NAME_LENGTH = 100
 
 @dataclass(frozen=True)
 class Guidelines:
-    """The meaning of each label, general rules, keys and names of labels, and headings of the context and the code."""
+    """The meaning of each label, general rules, keys and names of labels, and headings of the context and the code.
+
+    `side_by_side` places the context next to the code.
+    """
 
     criterion: str
     one: str
@@ -35,6 +38,7 @@ class Guidelines:
     keys: tuple[str, ...] = ("1", "0", "c")
     names: tuple[str, ...] = ("match", "no match", "cannot decide")
     headings: tuple[str, str] = ("Context", "Code")
+    side_by_side: bool = False
 
 
 _NOTES = (
@@ -75,6 +79,7 @@ PREFERENCE_GUIDELINES = Guidelines(
     keys=("1", "2", "0"),
     names=("first code", "second code", "no difference"),
     headings=("First code", "Second code"),
+    side_by_side=True,
 )
 
 

@@ -15,7 +15,14 @@ from tests.views.runs import HOSTILE
 
 NAMES = [HOSTILE, "a|b\n\n# c", *(f"r{number % 10}" for number in range(20))]
 ROWS = [
-    {"query": f"q{number // 4}", "code": f"c{number % 3}", "label": number % 2, "rank": number % 4 + 1, "source": name}
+    {
+        "query": f"q{number // 4}",
+        "code": f"c{number % 3}",
+        "label": number % 2,
+        "rank": number % 4 + 1,
+        "source": name,
+        "license": "MIT",
+    }
     for number, name in enumerate(NAMES)
 ]
 

@@ -8,6 +8,7 @@ import html
 import re
 import resource
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,16 @@ def test_the_report_describes_the_run_but_not_its_machine(run: Path, tmp_path: P
     _, read = report(run, tmp_path / "r.html")
     assert ["model.default.model", "a-model"] in read.get_figure("Settings")["tables"][0]["rows"]
     assert "secret-host" not in read.text
+
+
+@pytest.mark.parametrize(
+    ("meta", "titles"), [({}, set()), ({"repository": "r", "license": "MIT"}, {"Sources", "Licences"})]
+)
+def test_dataset_tables_without_content_are_left_out(tmp_path: Path, meta: Mapping[str, str], titles: set[str]) -> None:
+    run = make_run(tmp_path / "run", [pair.model_copy(update={"meta": meta}) for pair in make_pairs(3)])
+    _, read = report(run, tmp_path / "r.html")
+    (blocks,) = (section["blocks"] for section in read.document["sections"] if section["id"] == "dataset")
+    assert {block["title"] for block in blocks} & {"Sources", "Licences"} == titles
 
 
 @pytest.mark.parametrize("ranked", [False, True])

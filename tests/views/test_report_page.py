@@ -28,7 +28,7 @@ def test_every_section_appears_and_its_charts_are_drawn(open_report: ReportOpene
     view = open_report(full_report)
     view.draw_all()
     sections = view.page.locator("main section[id]").evaluate_all("all => all.map(one => one.id)")
-    assert " ".join(sections) == "labels dataset gold ablation tests repairs confidence spending pairs run"
+    assert " ".join(sections) == "labels gold ablation tests repairs confidence spending pairs dataset run"
     assert "" not in view.page.locator("main h2").all_inner_texts()
     assert view.page.locator(".chart").count() == view.page.locator(".chart[role=img][aria-label]").count() > 10
     ablation = view.page.locator("#ablation .chart").first

@@ -422,3 +422,25 @@ def test_two_codes_are_compared_by_keyboard(tmp_path: Path, open_page: Callable[
             expect(page.locator("#evidence")).to_be_hidden()
             press(page, "j")
     assert [review.label for review in read_reviews(tmp_path / "out/reviews.jsonl")] == [1, 0, None]
+
+
+@pytest.mark.parametrize("height", [600, 900])
+def test_two_long_codes_are_side_by_side_with_the_buttons_in_view(
+    tmp_path: Path, open_page: Callable[..., Page], height: int
+) -> None:
+    for name in ("a", "b"):
+        row = {
+            "query": "q",
+            "code": "\n".join([f"def {name}():", *["    pass  # a long line of code" * 3] * 200]),
+            "label": 1,
+        }
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row))
+    with serve_page(tmp_path, "prefer", "a.jsonl", "b.jsonl", "-o", "out", "--reviewer", "ann") as served:
+        page = open_page(served, viewport={"width": 1280, "height": height})
+        first, second = (page.locator(name).bounding_box() for name in ("#context", "#code"))
+        assert first is not None
+        assert second is not None
+        assert (first["y"], first["width"]) == (second["y"], second["width"])
+        assert first["x"] + first["width"] < second["x"]
+        for button in page.locator(".choices button, #commit").all():
+            expect(button).to_be_in_viewport(ratio=1)

@@ -1,16 +1,20 @@
 // Shows the part of the page above the table (names, key figures, sections) and the dialog for an open pair.
 
+// Sections that follow the table.
+const AFTER_PAIRS = ["dataset", "run"];
+
 function showFigures() {
   byId("name").append(textNodes(REPORT.name));
   byId("subtitle").append(textNodes(REPORT.subtitle));
   byId("notes").append(...REPORT.notes.map((note) => make("p", { class: "note" }, note)));
   byId("cards").append(...REPORT.cards.map(({ name, value, note }) =>
     make("div", {}, make("dt", {}, name), make("dd", {}, value), make("dd", { class: "quiet small" }, note))));
-  const last = REPORT.sections.filter(({ id }) => id === "run");
-  byId("figures").append(...REPORT.sections.filter(({ id }) => id !== "run").map(buildSection));
+  const last = REPORT.sections.filter(({ id }) => AFTER_PAIRS.includes(id));
+  const others = REPORT.sections.filter(({ id }) => !AFTER_PAIRS.includes(id));
+  byId("figures").append(...others.map(buildSection));
   byId("pairs").after(...last.map(buildSection));
   const pairs = REPORT.alone ? [] : [{ id: "pairs", title: "Pairs" }];
-  const titles = [...REPORT.sections.filter(({ id }) => id !== "run"), ...pairs, ...last];
+  const titles = [...others, ...pairs, ...last];
   for (const part of document.querySelectorAll("#pairs, #hint, .skip")) part.hidden = Boolean(REPORT.alone);
   byId("contents").append(...titles.map(({ id, title }) => make("a", { href: `#${id}` }, title)));
 }

@@ -317,7 +317,8 @@ async function start() {
   document.addEventListener("keydown", onKey);
   $("form").addEventListener("submit", (event) => { event.preventDefault(); if (!saving) runWhenIdle(commit); });
   $("reason").addEventListener("input", () => { refresh(); updateDraft(); });
-  const { keys, names, headings } = session.guidelines;
+  const { keys, names, headings, side_by_side: sideBySide } = session.guidelines;
+  document.body.classList.toggle("comparison", sideBySide);
   for (const [id, text] of Object.entries({ "context-name": headings[0], "code-name": headings[1], keys: keys.join(" "), names: names.join(", ") })) setText($(id), text);
   for (const [at, button] of document.querySelectorAll("[data-label]").entries()) {
     NAMES[button.dataset.label] = names[at];
