@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,6 +19,21 @@ from agent.errors import ConfigError
 
 _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 _DAY = 86_400
+
+
+class InFolder(Enum):
+    """What a settings file in the working folder may do with a setting. Such a file may come from a stranger.
+
+    The file must not be able to send, run, read, mount or spend anything, or to weaken a sandbox.
+    """
+
+    FREE = "any value"
+    LOWER = "up to the default"
+    NAME = "a name"
+    NEVER = "no"
+
+
+FREE, LOWER, NAME, NEVER = InFolder
 LIMITS = ("memory_mb", "processes", "cpus", "files_mb", "output_kb", "inodes")
 """The fields of `SandboxConfig` that limit one sandbox."""
 
@@ -43,25 +59,31 @@ class ModelSettings(BaseModel):
 
     model_config = _STRICT
 
-    base_url: str | None = Field(default=None, description="Base URL of an OpenAI-compatible server, ending in /v1")
-    reply_format: Literal["json_object", "json_schema", "text"] = Field(
+    base_url: Annotated[str | None, NEVER] = Field(
+        default=None, description="Base URL of an OpenAI-compatible server, ending in /v1"
+    )
+    reply_format: Annotated[Literal["json_object", "json_schema", "text"], FREE] = Field(
         default="json_object", description="How JSON replies are requested from the model"
     )
-    thinking: Literal["on", "off"] | None = Field(default=None, description="Switch the model's reasoning on or off")
-    temperature: float | None = Field(
+    thinking: Annotated[Literal["on", "off"] | None, NEVER] = Field(
+        default=None, description="Switch the model's reasoning on or off"
+    )
+    temperature: Annotated[float | None, FREE] = Field(
         default=None, description="Sampling temperature; omitted from requests unless set"
     )
-    max_tokens: int | None = Field(default=None, ge=1, description="Maximum number of tokens per reply")
-    extra_body: Annotated[dict[str, Any], BeforeValidator(_parse_json)] = Field(
+    max_tokens: Annotated[int | None, NEVER] = Field(
+        default=None, ge=1, description="Maximum number of tokens per reply"
+    )
+    extra_body: Annotated[dict[str, Any], BeforeValidator(_parse_json), NEVER] = Field(
         default_factory=dict, description="Additional fields for the body of every request, as JSON"
     )
-    call_timeout: float = Field(
+    call_timeout: Annotated[float, LOWER] = Field(
         default=120.0,
         gt=0,
         le=_DAY,
         description="Time limit for each attempt at a model call, including streaming, in seconds",
     )
-    attempts: int = Field(
+    attempts: Annotated[int, LOWER] = Field(
         default=6, ge=1, description="Maximum number of attempts per model call; only transient errors are retried"
     )
 
@@ -78,55 +100,59 @@ class PipelineConfig(BaseModel):
 
     model_config = _STRICT
 
-    max_try_time: int = Field(
+    max_try_time: Annotated[int, LOWER] = Field(
         default=3, ge=0, description="Maximum number of repair rounds (stage 2 of Algorithm 1 in the CoSQA+ paper)"
     )
-    reasks: int = Field(default=2, ge=0, description="Maximum number of retries after a reply that cannot be parsed")
-    test_timeout: float = Field(
+    reasks: Annotated[int, LOWER] = Field(
+        default=2, ge=0, description="Maximum number of retries after a reply that cannot be parsed"
+    )
+    test_timeout: Annotated[float, LOWER] = Field(
         default=15.0, gt=0, le=_DAY, description="Time limit per execution of a test program, in seconds"
     )
-    command_timeout: float = Field(
+    command_timeout: Annotated[float, LOWER] = Field(
         default=30.0, gt=0, le=_DAY, description="Time limit per terminal command in a repair round, in seconds"
     )
-    sandbox_attempts: int = Field(
+    sandbox_attempts: Annotated[int, LOWER] = Field(
         default=3,
         ge=1,
         description="Maximum number of attempts per execution; after a sandbox failure, a new sandbox is used",
     )
-    pair_timeout: float | None = Field(default=None, gt=0, le=_DAY, description="Total time limit per pair, in seconds")
-    criterion: Literal["exact", "half"] | None = Field(
+    pair_timeout: Annotated[float | None, FREE] = Field(
+        default=None, gt=0, le=_DAY, description="Total time limit per pair, in seconds"
+    )
+    criterion: Annotated[Literal["exact", "half"] | None, FREE] = Field(
         default=None,
         description="How much of the query a match must satisfy: all (exact) or at least half (half); "
         "the default depends on the variant",
     )
-    mutants: int = Field(
+    mutants: Annotated[int, LOWER] = Field(
         default=12,
         ge=0,
         le=200,
         description="Maximum number of mutants (changed copies of the snippet) on which each passing program is run",
     )
-    mutant_timeout: float = Field(
+    mutant_timeout: Annotated[float, LOWER] = Field(
         default=3.0,
         gt=0,
         le=_DAY,
         description="Time limit per mutant, in seconds; extended if the snippet itself is slow",
     )
-    votes: int = Field(
+    votes: Annotated[int, LOWER] = Field(
         default=3, ge=1, le=99, description="Number of arbiter votes per pair in variants that rate confidence"
     )
-    flakiness_runs: int = Field(
+    flakiness_runs: Annotated[int, LOWER] = Field(
         default=3,
         ge=1,
         le=100,
         description="Number of times to run each program to check that its outcome stays the same",
     )
-    audit_screen: float | None = Field(
+    audit_screen: Annotated[float | None, NEVER] = Field(
         default=None,
         gt=0,
         le=1,
         description="Fraction of the screener's verdicts to check with a test, to estimate the screener's error rate",
     )
-    abstain: Literal["keep", "negative"] = Field(
+    abstain: Annotated[Literal["keep", "negative"], FREE] = Field(
         default="keep", description="Label for a pair if the arbiter abstains: no label (keep) or 0 (negative)"
     )
 
@@ -143,49 +169,51 @@ class RunnerConfig(BaseModel):
 
     model_config = _STRICT
 
-    concurrency: Annotated[int | Literal["auto"], BeforeValidator(_parse_concurrency)] = Field(
+    concurrency: Annotated[int | Literal["auto"], BeforeValidator(_parse_concurrency), FREE] = Field(
         default="auto", description="Maximum number of pairs in progress; auto adapts to the model server"
     )
-    llm_calls: int = Field(default=512, ge=1, description="Maximum number of model calls in flight")
-    calls_per_minute: int | None = Field(
+    llm_calls: Annotated[int, LOWER] = Field(default=512, ge=1, description="Maximum number of model calls in flight")
+    calls_per_minute: Annotated[int | None, FREE] = Field(
         default=None, ge=1, description="Maximum number of calls per minute for each model"
     )
-    tokens_per_minute: int | None = Field(
+    tokens_per_minute: Annotated[int | None, FREE] = Field(
         default=None, ge=1, description="Maximum number of input and output tokens per minute for each model"
     )
-    sandboxes: int = Field(
+    sandboxes: Annotated[int, LOWER] = Field(
         default=4,
         ge=1,
         description="Maximum number of sandboxes in use, not counting idle sandboxes in the pool (sandbox.pool)",
     )
-    engine: Literal["local", "ray"] = Field(
+    engine: Annotated[Literal["local", "ray"], NEVER] = Field(
         default="local", description="Where pairs are annotated: in this process (local) or in Ray workers (ray)"
     )
-    address: str | None = Field(
+    address: Annotated[str | None, NEVER] = Field(
         default=None,
         min_length=1,
         description="Address of the Ray cluster, such as HOST:6379 or auto; by default, Ray starts on this machine",
     )
-    workers: int | None = Field(
+    workers: Annotated[int | None, NEVER] = Field(
         default=None,
         ge=1,
         le=10_000,
         description="Number of Ray workers, which use one CPU each; by default, one per CPU",
     )
-    rounds: int = Field(default=1, ge=1, le=1000, description="Number of rounds per pair; the majority label wins")
-    batch: bool = Field(
+    rounds: Annotated[int, LOWER] = Field(
+        default=1, ge=1, le=1000, description="Number of rounds per pair; the majority label wins"
+    )
+    batch: Annotated[bool, NEVER] = Field(
         default=False,
         description="Send model calls through OpenAI's Batch API: half the price, but up to a day per step",
     )
-    budget_usd: float | None = Field(
+    budget_usd: Annotated[float | None, FREE] = Field(
         default=None, gt=0, description="Maximum cost of the run in US dollars, including earlier sessions"
     )
-    max_tokens_total: int | None = Field(
+    max_tokens_total: Annotated[int | None, FREE] = Field(
         default=None,
         ge=1,
         description="Maximum number of input and output tokens for the run, including earlier sessions",
     )
-    deadline: Annotated[str | None, BeforeValidator(_check_deadline)] = Field(
+    deadline: Annotated[str | None, BeforeValidator(_check_deadline), FREE] = Field(
         default=None, description="When to stop: a duration such as 8h or 2h30m, or a time such as 07:30"
     )
 
@@ -195,52 +223,60 @@ class SandboxConfig(BaseModel):
 
     model_config = _STRICT
 
-    backend: str = Field(
+    backend: Annotated[str, NEVER] = Field(
         default="auto", description="Sandbox backend; auto uses bwrap if it can enforce all limits, otherwise docker"
     )
-    memory_mb: int = Field(default=1024, ge=64, le=1 << 24, description="Memory limit of a sandbox, in MB")
-    processes: int = Field(
+    memory_mb: Annotated[int, LOWER] = Field(
+        default=1024, ge=64, le=1 << 24, description="Memory limit of a sandbox, in MB"
+    )
+    processes: Annotated[int, LOWER] = Field(
         default=128, ge=4, le=1 << 20, description="Maximum number of processes and threads in a sandbox"
     )
-    cpus: float = Field(default=1.0, ge=0.01, le=4096, description="CPU limit of a sandbox, in cores")
-    files_mb: int = Field(default=256, ge=8, le=1 << 24, description="Maximum size of the files in a sandbox, in MB")
-    output_kb: int = Field(
+    cpus: Annotated[float, LOWER] = Field(default=1.0, ge=0.01, le=4096, description="CPU limit of a sandbox, in cores")
+    files_mb: Annotated[int, LOWER] = Field(
+        default=256, ge=8, le=1 << 24, description="Maximum size of the files in a sandbox, in MB"
+    )
+    output_kb: Annotated[int, LOWER] = Field(
         default=64, ge=1, le=1 << 15, description="Maximum recorded size of each output stream, in KB"
     )
-    inodes: int = Field(
+    inodes: Annotated[int, LOWER] = Field(
         default=32768,
         ge=256,
         le=1 << 30,
         description="Maximum number of files and folders in each writable folder of a sandbox",
     )
-    pool: int = Field(default=4, ge=0, le=1024, description="Number of idle sandboxes to keep ready")
-    starts: int = Field(default=2, ge=1, le=256, description="Maximum number of sandboxes that start at the same time")
-    image: str | None = Field(
+    pool: Annotated[int, LOWER] = Field(default=4, ge=0, le=1024, description="Number of idle sandboxes to keep ready")
+    starts: Annotated[int, LOWER] = Field(
+        default=2, ge=1, le=256, description="Maximum number of sandboxes that start at the same time"
+    )
+    image: Annotated[str | None, NEVER] = Field(
         default=None, min_length=1, description="Docker image to run programs in, with Python 3.8 or later"
     )
-    mount_ro: tuple[str, ...] = Field(
+    mount_ro: Annotated[tuple[str, ...], NEVER] = Field(
         default=(),
         description="File or folder to mount read-only, as HOST:BOX (its path on the host and in the sandbox)",
     )
-    requirements: str | None = Field(
+    requirements: Annotated[str | None, NEVER] = Field(
         default=None, description="Requirements file with packages that every program can import"
     )
-    exclude_newer: str | None = Field(
+    exclude_newer: Annotated[str | None, NEVER] = Field(
         default=None, description="Ignore wheels that were uploaded after this date or time"
     )
-    python: str | None = Field(
+    python: Annotated[str | None, NEVER] = Field(
         default=None, pattern=r"^3\.\d{1,2}$", description="Python version that runs programs, such as 3.9"
     )
-    images: dict[str, str] = Field(
+    images: Annotated[dict[str, str], NEVER] = Field(
         default_factory=dict, description="Docker image for each Python version, as a mapping"
     )
-    store_mb: int = Field(
+    store_mb: Annotated[int, NEVER] = Field(
         default=20480,
         ge=0,
         description="Maximum total size of cached environments in MB (0: unlimited); also applies to cached downloads",
     )
-    network_for_builds: bool = Field(default=True, description="Install missing dependencies from the package index")
-    index_rule: bool = Field(
+    network_for_builds: Annotated[bool, NEVER] = Field(
+        default=True, description="Install missing dependencies from the package index"
+    )
+    index_rule: Annotated[bool, NEVER] = Field(
         default=True,
         description="Also install packages that are not in the built-in list, if they are established on the index",
     )
@@ -251,10 +287,10 @@ class TracingConfig(BaseModel):
 
     model_config = _STRICT
 
-    otel: bool = Field(
+    otel: Annotated[bool, NEVER] = Field(
         default=False, description="Send spans and metrics to the OTLP endpoint that the OTEL_* variables specify"
     )
-    content: bool = Field(
+    content: Annotated[bool, NEVER] = Field(
         default=False, description="Include prompts and replies, which contain queries and code, in spans"
     )
 
@@ -264,7 +300,9 @@ class Config(BaseModel):
 
     model_config = _STRICT
 
-    variant: str = Field(default="full", description="Name of a variant (see `agent graph`) or a YAML file")
+    variant: Annotated[str, NAME] = Field(
+        default="full", description="Name of a variant (see `agent graph`) or a YAML file"
+    )
     pipeline: PipelineConfig = PipelineConfig()
     runner: RunnerConfig = RunnerConfig()
     sandbox: SandboxConfig = SandboxConfig()

@@ -5,7 +5,8 @@
     │   ├── InputError             a pairs file is unreadable or malformed
     │   ├── ConfigError            unknown variant, node, model, language or option
     │   │   ├── GraphError         the variant cannot be built
-    │   │   └── PromptError        a template is missing or does not render
+    │   │   ├── PromptError        a template is missing or does not render
+    │   │   └── SettingsRefused    a settings file in the working folder sets what only the user may set
     │   ├── RunFolderError         the run folder belongs to another run, is in use, or is unreadable
     │   ├── NotReplayable          a recorded execution cannot be repeated here
     │   │   └── LockUnavailable    the recorded package versions are no longer available
@@ -79,6 +80,14 @@ class GraphError(ConfigError):
 
 class PromptError(ConfigError):
     """A prompt template is missing or does not render."""
+
+
+class SettingsRefused(ConfigError):
+    """A settings file in the working folder sets what only the user may set. `settings` contains the names."""
+
+    def __init__(self, message: str, *, settings: tuple[str, ...] = ()) -> None:
+        self.settings = settings
+        super().__init__(message)
 
 
 class RunFolderError(UsageError):

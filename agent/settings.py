@@ -1,16 +1,26 @@
-"""Settings from `agent.toml`, `[tool.agent]` in `pyproject.toml`, and `AGENT_*` environment variables."""
+"""Settings from files and `AGENT_*` environment variables.
+
+A settings file in the working folder may come from a stranger, so it may set only what `InFolder` allows. All other
+sources belong to the user.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, ValidationError
+from pydantic.fields import FieldInfo
 
-from agent.config import Config, ModelSettings, explain_errors
-from agent.errors import ConfigError
+from agent.config import NAME, NEVER, Config, InFolder, ModelSettings, collect_setting_fields, explain_errors
+from agent.errors import ConfigError, SettingsRefused
 
 FILE, PROJECT = "agent.toml", "pyproject.toml"
 PREFIX, NESTED = "AGENT_", "__"
@@ -22,16 +32,16 @@ class Settings(Config, ModelSettings):
     `model` is a name, or a mapping from roles to names (the `default` key applies to all other roles).
     """
 
-    model: str | dict[str, str] | None = Field(
+    model: Annotated[str | dict[str, str] | None, NAME] = Field(
         default=None, description="Name of the model, or a mapping from roles to names"
     )
-    prices: Path | None = Field(
+    prices: Annotated[Path | None, NEVER] = Field(
         default=None, description="File with token prices that extend or replace the built-in prices"
     )
-    prompts: Path | None = Field(
+    prompts: Annotated[Path | None, NEVER] = Field(
         default=None, description="Folder with prompt templates that replace the built-in ones"
     )
-    cache: Path | None = Field(
+    cache: Annotated[Path | None, NEVER] = Field(
         default=None,
         description="File that caches model replies across runs; commands use runs/cache.sqlite by default",
     )
@@ -42,42 +52,172 @@ MODEL_SETTINGS = (*ModelSettings.model_fields, "prices")
 EXTRA_SETTINGS = ("model", *MODEL_SETTINGS, "prompts", "cache")
 """Settings that are not part of `Config`."""
 _PATHS = ("prices", "prompts", "cache", "sandbox.requirements")
-"""Settings that are paths. In a settings file, they are relative to the file's folder."""
+_NOT_A_NAME = re.compile(r"replay:|\.ya?ml")
+"""Text in a model or variant that makes it a path."""
+_REFUSED = (
+    "a settings file in the working folder may come from someone else. It may not set these values "
+    "(docs/settings.md lists what it may set):"
+)
+_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_USER_INFORMATION = re.compile(r"//[^/?#]*@")
 
 
-def read_settings_by_source(folder: Path | str = ".") -> dict[str, dict[str, Any]]:
-    """Return the settings from each source, keyed by names such as `runner.concurrency`. Later sources take precedence.
+@dataclass(frozen=True)
+class Source:
+    """The settings from one source, keyed by names such as `runner.concurrency`.
+
+    `is_trusted` is false for a file in the working folder. `refused` contains the settings that such a file may not
+    set. They never take effect.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    refused: Mapping[str, Any] = field(default_factory=dict)
+    is_trusted: bool = True
+
+
+def find_user_file() -> Path | None:
+    """Return the path of the user's settings file, which may not exist, or None for a user without a home folder."""
+    base = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    try:
+        return (base if base.is_absolute() else Path.home() / ".config") / "test-driven-annotator" / FILE
+    except RuntimeError:
+        return None
+
+
+def read_sources(folder: Path | str = ".", file: Path | str | None = None) -> list[Source]:
+    """Return the sources that contain settings. Later sources take precedence.
+
+    The sources are the files in the working folder `folder`, the user's file, `file`, and the environment. A file in
+    the working folder is trusted if it is also one of the user's files.
 
     Raises:
         ConfigError: a file cannot be read, a key is unknown, or a value is invalid. The message names the source and
             the key.
     """
-    folder = Path(folder)
-    tool = _read_toml(folder / PROJECT).get("tool")
-    project = tool.get("agent", {}) if isinstance(tool, dict) else {}
-    sources = {f"{folder / PROJECT} [tool.agent]": project, str(folder / FILE): _read_toml(folder / FILE)}
-    settings = {source: _parse_settings(source, values) for source, values in sources.items()}
-    for values in settings.values():
-        values |= {key: type(path)(folder / path) for key in _PATHS if (path := values.get(key)) is not None}
-    settings["the environment"] = _read_variables()
-    return {source: values for source, values in settings.items() if values}
+    user_file, file = find_user_file(), None if file is None else Path(file)
+    trusted_files = [path for path in (user_file, file) if path is not None]
+    trusted_places = {os.path.realpath(path) for path in trusted_files}
+    local_files = [Path(folder, name) for name in (PROJECT, FILE)]
+    sources = [
+        *(_read_local_file(path) for path in local_files if os.path.realpath(path) not in trusted_places),
+        *(_read_file(path, required=path is file) for path in trusted_files),
+        Source("the environment", _read_variables()),
+    ]
+    return [source for source in sources if source.values or source.refused]
 
 
-def read_settings(folder: Path | str = ".") -> dict[str, Any]:
-    """Return the settings from a folder's files and the environment as arguments for `Annotator` and `annotate`.
+def merge_sources(sources: Iterable[Source], overrides: Collection[str] = ()) -> dict[str, Any]:
+    """Return the settings from all sources. `overrides` are settings and groups that the caller sets in another way.
 
     Raises:
-        ConfigError: see `read_settings_by_source`.
+        SettingsRefused: a file in the working folder sets a setting that it may not set, and neither a trusted source
+            nor `overrides` contains this setting.
     """
-    merged = {key: value for values in read_settings_by_source(folder).values() for key, value in values.items()}
+    trusted = {*overrides, *(key for source in sources if source.is_trusted for key in source.values)}
+    refused = [
+        (source.name, key, value)
+        for source in sources
+        for key, value in source.refused.items()
+        if trusted.isdisjoint((key, key.partition(".")[0]))
+    ]
+    if refused:
+        lines = [f"  {name}: {key} = {describe_value(value)}" for name, key, value in refused]
+        keys = tuple(key for _, key, _ in refused)
+        raise SettingsRefused("\n".join((_REFUSED, *lines, _explain_ways(keys[0]))), settings=keys)
+    return {key: value for source in sources for key, value in source.values.items()}
+
+
+def read_settings(folder: Path | str = ".", *, file: Path | str | None = None) -> dict[str, Any]:
+    """Return the settings from all sources as arguments for `Annotator` and `annotate`.
+
+    Args:
+        folder: the working folder. Its settings files may contain only settings that a stranger may choose.
+        file: a settings file that you trust. It overrides the files in the working folder and the user's own file.
+
+    Raises:
+        ConfigError: see `read_sources`.
+        SettingsRefused: see `merge_sources`.
+    """
+    merged = merge_sources(read_sources(folder, file))
     arguments = {key: merged.pop(key) for key in EXTRA_SETTINGS if key in merged}
     return {**arguments, "config": merged}
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def describe_value(value: Any) -> str:
+    """Return a value in full and escaped. A URL follows its host name and lacks user information."""
+    text = _JSON_STRING.sub(lambda match: _USER_INFORMATION.sub("//", match[0]), json.dumps(value, default=str))
     try:
+        host = urlsplit(value).hostname if isinstance(value, str) else None
+    except ValueError:
+        host = None
+    return text if host is None else f"{json.dumps(host)[1:-1]}, from {text}"
+
+
+def _explain_ways(key: str) -> str:
+    variable = PREFIX + key.replace(".", NESTED).upper()
+    return (
+        f"If you want these values, set them in {find_user_file()}, in a file that you pass with --settings FILE "
+        f"(in Python: read_settings(file=...)), in variables such as {variable}, or with options."
+    )
+
+
+def _read_local_file(path: Path) -> Source:
+    """Read a settings file in the working folder, and separate the settings that it may not set."""
+    source, fields = _read_file(path), collect_setting_fields(Settings)
+    refused = {key: value for key, value in source.values.items() if not _is_allowed(fields[key], value)}
+    values = {key: value for key, value in source.values.items() if key not in refused}
+    return replace(source, values=values, refused=refused, is_trusted=False)
+
+
+def _is_allowed(setting: FieldInfo, value: Any) -> bool:
+    match find_rule(setting):
+        case InFolder.FREE:
+            return True
+        case InFolder.LOWER:
+            return bool(value <= setting.default)
+        case InFolder.NAME:
+            return not _NOT_A_NAME.search(json.dumps(value))
+    return False
+
+
+def find_rule(setting: FieldInfo) -> InFolder | None:
+    """Return what a file in the working folder may do with a setting. None means the same as `NEVER`."""
+    return next((mark for mark in setting.metadata if isinstance(mark, InFolder)), None)
+
+
+def _read_file(path: Path, *, required: bool = False) -> Source:
+    table, name = _read_toml(path, required=required), str(path)
+    if path.name == PROJECT:
+        tool = table.get("tool")
+        table, name = (tool.get("agent", {}) if isinstance(tool, dict) else {}), f"{path} [tool.agent]"
+    values = _parse_settings(name, table)
+    return Source(name, {key: _resolve_paths(key, value, path.parent) for key, value in values.items()})
+
+
+def _resolve_paths(key: str, value: Any, folder: Path) -> Any:
+    """Return a setting's value with paths relative to `folder` instead of the file that contains the setting."""
+    if value is not None and key in _PATHS:
+        return type(value)(folder / value)
+    if key == "variant" and Path(value).suffix in (".yaml", ".yml"):
+        return str(folder / value)
+    if key == "model" and isinstance(value, dict):
+        return {role: _resolve_paths(key, name, folder) for role, name in value.items()}
+    if key == "model" and value is not None:
+        role, separator, file = value.partition("replay:")
+        if file and role.strip()[-1:] in ("", "="):
+            return f"{role}{separator}{folder / file}"
+    return value
+
+
+def _read_toml(path: Path, *, required: bool) -> dict[str, Any]:
+    try:
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{path}: not a regular file")
         return tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if required:
+            raise ConfigError(f"{path}: the file does not exist") from error
         return {}
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the file: {error.strerror}") from error

@@ -119,10 +119,21 @@ def find_browser() -> str | None:
     return next((path for name in names if (path := shutil.which(name))), None)
 
 
-def pytest_configure() -> None:
-    """Restore the SIGINT handler, which child processes inherit. Background processes of a script ignore SIGINT."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Restore the SIGINT handler, which child processes inherit, and hide the developer's own settings file.
+
+    Background processes of a script ignore SIGINT.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    folder, real_folder = Path(tempfile.mkdtemp(prefix="agent-config-")), Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    config.add_cleanup(lambda: shutil.rmtree(folder))
+    if not real_folder.is_absolute():
+        real_folder = Path.home() / ".config"
+    for path in real_folder.iterdir() if real_folder.is_dir() else ():
+        if path.name != "test-driven-annotator":  # pip and uv keep their settings
+            (folder / path.name).symlink_to(path)
+    os.environ["XDG_CONFIG_HOME"] = str(folder)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

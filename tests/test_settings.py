@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,40 +13,187 @@ import pytest
 from agent import Annotator, ScriptedLLM, read_settings
 from agent.cli.options import AnnotateOptions
 from agent.config import collect_setting_fields
-from agent.errors import ConfigError
-from agent.settings import Settings, read_settings_by_source
+from agent.errors import ConfigError, SettingsRefused
+from agent.settings import Settings, describe_value, find_rule, read_sources
+
+USER_FILE = "config/test-driven-annotator/agent.toml"
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with both settings files."""
-    (tmp_path / "pyproject.toml").write_text(
-        '[project]\nname = "x"\n[tool.agent]\nmodel = "small"\ncache = "replies.sqlite"\nrunner.rounds = 2\n'
+    """A working folder with both settings files, next to the user's folder of settings."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(
+        '[project]\nname = "x"\n[tool.agent]\nmodel = "small"\nrunner.concurrency = 2\n'
     )
-    (tmp_path / "agent.toml").write_text('model = "big"\nvariant = "ps_fa"\nsandbox.memory_mb = 512\n')
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    (folder / "agent.toml").write_text('model = "big"\nvariant = "ps_fa"\nsandbox.memory_mb = 512\n')
+    (tmp_path / USER_FILE).parent.mkdir(parents=True)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(folder)
+    return folder
 
 
-def test_variables_override_agent_toml_which_overrides_pyproject(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AGENT_SANDBOX__MEMORY_MB", "256")
+def test_trusted_sources_override_files_in_the_working_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder.parent / USER_FILE).write_text("sandbox.memory_mb = 2048\nrunner.rounds = 2\nattempts = 9\n")
+    (folder / "mine.toml").write_text("runner.rounds = 3\nattempts = 8\n")
+    monkeypatch.setenv("AGENT_ATTEMPTS", "7")
     monkeypatch.setenv("AGENT_BASE_URL", "http://localhost:1/v1")
-    settings = read_settings(folder)
-    assert settings == {
-        "model": "big",
-        "base_url": "http://localhost:1/v1",
-        "cache": folder / "replies.sqlite",
-        "config": {"runner.rounds": 2, "variant": "ps_fa", "sandbox.memory_mb": 256},
-    }
+    config = {"runner.concurrency": 2, "variant": "ps_fa", "sandbox.memory_mb": 2048, "runner.rounds": 3}
+    expected = {"model": "big", "base_url": "http://localhost:1/v1", "attempts": 7, "config": config}
+    assert read_settings(folder, file="mine.toml") == expected
 
 
 def test_sources_are_listed_with_their_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_TEMPERATURE", "0.5")
-    assert {source: list(values) for source, values in read_settings_by_source(folder).items()} == {
-        f"{folder}/pyproject.toml [tool.agent]": ["cache", "model", "runner.rounds"],
-        f"{folder}/agent.toml": ["model", "sandbox.memory_mb", "variant"],
-        "the environment": ["temperature"],
+    (folder / "agent.toml").write_text('model = "big"\nrunner.rounds = 3\n')
+    (folder.parent / USER_FILE).write_text("runner.rounds = 2\n")
+    sources = {source.name: (source.is_trusted, *source.values, *source.refused) for source in read_sources(folder)}
+    assert sources == {
+        f"{folder}/pyproject.toml [tool.agent]": (False, "model", "runner.concurrency"),
+        f"{folder}/agent.toml": (False, "model", "runner.rounds"),
+        f"{folder.parent}/{USER_FILE}": (True, "runner.rounds"),
+        "the environment": (True, "temperature"),
     }
+
+
+REFUSED = [
+    'base_url = "https://evil.example/v1"',
+    'thinking = "on"',
+    "max_tokens = 100000",
+    "extra_body = {n = 9}",
+    "call_timeout = 121",
+    "attempts = 7",
+    'model = "replay:replies.jsonl"',
+    'model = " replay:replies.jsonl"',
+    'model = "screen=replay:replies.jsonl"',
+    'model = {default = "m", screen = "replay:replies.jsonl"}',
+    'prices = "prices.yaml"',
+    'prompts = "prompts"',
+    'cache = "cache.sqlite"',
+    'variant = "mine.yaml"',
+    'variant = "../mine.yml/."',
+    "pipeline.max_try_time = 4",
+    "pipeline.reasks = 3",
+    "pipeline.test_timeout = 15.5",
+    "pipeline.mutants = 13",
+    "pipeline.votes = 4",
+    "pipeline.audit_screen = 1.0",
+    'runner.engine = "ray"',
+    'runner.address = "auto"',
+    "runner.workers = 1",
+    "runner.llm_calls = 513",
+    "runner.sandboxes = 5",
+    "runner.rounds = 2",
+    "runner.batch = true",
+    'sandbox.backend = "bwrap"',
+    "sandbox.memory_mb = 1025",
+    "sandbox.processes = 129",
+    "sandbox.cpus = 1.5",
+    "sandbox.files_mb = 257",
+    "sandbox.output_kb = 65",
+    "sandbox.inodes = 32769",
+    "sandbox.pool = 5",
+    "sandbox.starts = 3",
+    'sandbox.image = "evil"',
+    'sandbox.images = {"3.9" = "evil"}',
+    'sandbox.mount_ro = ["/root:/data"]',
+    'sandbox.requirements = "r.txt"',
+    'sandbox.exclude_newer = "2020-01-01"',
+    'sandbox.python = "3.9"',
+    "sandbox.store_mb = 0",
+    "sandbox.network_for_builds = true",
+    "sandbox.index_rule = false",
+    "tracing.otel = true",
+    "tracing.content = true",
+]
+"""Settings with which a stranger's file would send, run, read, mount, spend or weaken something."""
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_a_file_in_the_working_folder_may_not_set_what_a_stranger_could_misuse(folder: Path, line: str) -> None:
+    key = line.split(" = ")[0]
+    for name, text in (("agent.toml", line), ("pyproject.toml", f"tool.agent.{line}")):
+        (folder / name).write_text(text)
+        with pytest.raises(SettingsRefused) as refused:
+            read_settings(folder)
+        assert refused.value.settings == (key,)
+        (folder / name).unlink()
+    (folder.parent / USER_FILE).write_text(line)
+    mine = folder / "agent.toml"
+    mine.write_text(line)
+    for settings in (read_settings(folder.parent / "elsewhere"), read_settings(folder, file=mine)):
+        assert key in {*settings, *settings["config"]}
+
+
+@pytest.mark.parametrize("line", [
+    'model = "org/model:70b"', 'model = {default = "m", screen = "small"}', 'variant = "cosqa"',
+    'reply_format = "text"', "temperature = 0.7", "call_timeout = 60", "attempts = 6", "pipeline.reasks = 0",
+    'pipeline.criterion = "half"', "pipeline.pair_timeout = 600", "runner.concurrency = 16", "runner.rounds = 1",
+    "runner.budget_usd = 20", 'runner.deadline = "8h"', "runner.calls_per_minute = 60", "sandbox.memory_mb = 512",
+])  # fmt: skip
+def test_a_file_in_the_working_folder_may_set_names_and_lower_limits(tmp_path: Path, line: str) -> None:
+    (tmp_path / "agent.toml").write_text(line)
+    settings = read_settings(tmp_path)
+    assert line.split(" = ")[0] in {*settings, *settings["config"]}
+
+
+def test_every_setting_says_what_a_file_in_the_working_folder_may_do() -> None:
+    assert [key for key, field in collect_setting_fields(Settings).items() if find_rule(field) is None] == []
+
+
+def test_a_setting_without_a_rule_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect_setting_fields(Settings)["variant"], "metadata", [])
+    with pytest.raises(SettingsRefused) as refused:
+        read_settings(folder)
+    assert refused.value.settings == ("variant",)
+
+
+def test_a_refused_setting_is_ignored_if_a_trusted_source_sets_it(folder: Path) -> None:
+    (folder / "agent.toml").write_text('base_url = "https://evil.example"\nsandbox.images = {"3.9" = "evil"}\n')
+    (folder.parent / USER_FILE).write_text('base_url = "https://mine.example/v1"\n')
+    with pytest.raises(SettingsRefused) as refused:
+        read_settings(folder)
+    assert refused.value.settings == ("sandbox.images",)
+    (folder / "mine.toml").write_text('sandbox.images = {"3.10" = "mine"}\n')
+    settings = read_settings(folder, file=folder / "mine.toml")
+    assert (settings["base_url"], settings["config"]["sandbox.images"]) == ("https://mine.example/v1", {"3.10": "mine"})
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("https://u:secret@evil.example/v1", 'evil.example, from "https://evil.example/v1"'),
+        ("https://api.example.org%2Fv1@evil.example/", 'evil.example, from "https://evil.example/"'),
+        (f"https://{'a' * 300}@evil.example/{'b' * 300}", f'evil.example, from "https://evil.example/{"b" * 300}"'),
+        ("http://[::1", '"http://[::1"'),
+        ("\x1b[2K\x7f\u202e\u0430\n", r'"\u001b[2K\u007f\u202e\u0430\n"'),
+        ({"to": ["https://u:secret@a.example", "b@c"]}, '{"to": ["https://a.example", "b@c"]}'),
+    ],
+)
+def test_values_are_shown_in_full_without_user_information(value: object, shown: str) -> None:
+    assert describe_value(value) == shown
+
+
+def test_the_error_shows_each_refused_value(folder: Path) -> None:
+    mounts = [f"/{number * 'x'}:/data" for number in range(200)]
+    (folder / "agent.toml").write_text(f'base_url = "https://evil.example"\nsandbox.mount_ro = {mounts}\n')
+    with pytest.raises(SettingsRefused) as refused:
+        read_settings(folder)
+    assert refused.value.settings == ("base_url", "sandbox.mount_ro")
+    assert all(text in str(refused.value) for text in ("evil.example", *mounts, USER_FILE, "--settings", "AGENT_BASE_"))
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to(path)])
+def test_a_settings_file_must_be_a_regular_file(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "agent.toml")
+    with pytest.raises(ConfigError, match=r"agent\.toml: "):
+        read_settings(tmp_path)
+
+
+def test_a_settings_file_that_the_user_names_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml: "):
+        read_settings(tmp_path, file=tmp_path / "none.toml")
 
 
 def test_settings_are_arguments_of_an_annotator(folder: Path) -> None:
@@ -67,11 +215,11 @@ def test_unrelated_variables_are_ignored(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_models_by_role_and_tables_can_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "agent.toml").write_text(
+    (tmp_path / "mine.toml").write_text(
         '[model]\ndefault = "big"\nscreen = "small"\n[sandbox.images]\n"3.9" = "python:3.9-slim"\n'
     )
     monkeypatch.setenv("AGENT_SANDBOX__MOUNT_RO", '["/srv:/data"]')
-    settings = read_settings(tmp_path)
+    settings = read_settings(tmp_path, file=tmp_path / "mine.toml")
     assert settings["model"] == {"default": "big", "screen": "small"}
     assert settings["config"] == {"sandbox.images": {"3.9": "python:3.9-slim"}, "sandbox.mount_ro": ("/srv:/data",)}
 
@@ -81,11 +229,15 @@ def test_a_tool_key_in_pyproject_that_is_not_a_table_is_ignored(tmp_path: Path) 
     assert read_settings(tmp_path) == {"config": {}}
 
 
-def test_paths_in_a_file_are_relative_to_its_folder(tmp_path: Path) -> None:
-    (tmp_path / "agent.toml").write_text('prompts = "own"\ncache = "/c.sqlite"\n[sandbox]\nrequirements = "r.txt"\n')
-    settings = read_settings(tmp_path)
-    assert (settings["prompts"], settings["cache"]) == (tmp_path / "own", Path("/c.sqlite"))
-    assert settings["config"] == {"sandbox.requirements": str(tmp_path / "r.txt")}
+def test_paths_in_a_file_are_relative_to_its_folder(folder: Path) -> None:
+    (folder.parent / USER_FILE).write_text(
+        'prompts = "own"\ncache = "/c.sqlite"\nvariant = "v.yaml"\nsandbox.requirements = "r.txt"\n'
+        '[model]\ndefault = "replay:a.jsonl"\nscreen = "x-replay:7b"\n'
+    )
+    settings, home = read_settings(folder.parent), (folder.parent / USER_FILE).parent
+    assert (settings["prompts"], settings["cache"]) == (home / "own", Path("/c.sqlite"))
+    assert settings["model"] == {"default": f"replay:{home}/a.jsonl", "screen": "x-replay:7b"}
+    assert settings["config"] == {"sandbox.requirements": str(home / "r.txt"), "variant": str(home / "v.yaml")}
 
 
 @pytest.mark.parametrize(
@@ -145,9 +297,11 @@ def test_pydantic_settings_is_imported_only_for_variables(tmp_path: Path) -> Non
     assert result.stdout == "False\n"
 
 
-def test_the_example_in_the_documentation_works(tmp_path: Path) -> None:
+def test_the_examples_in_the_documentation_work(folder: Path) -> None:
     page = (Path(__file__).parent.parent / "docs/your-model.md").read_text()
-    (tmp_path / "agent.toml").write_text(page.split("```toml\n")[1].split("```")[0])
-    settings = read_settings(tmp_path)
+    user_file, project_file = (part.split("```")[0] for part in page.split("```toml\n")[1:])
+    (folder.parent / USER_FILE).write_text(user_file)
+    (folder / "agent.toml").write_text(project_file)
+    settings = read_settings(folder)
     assert set(settings) == {"model", "base_url", "cache", "config"}
     assert settings["config"]["runner.budget_usd"] == 20

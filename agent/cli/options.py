@@ -95,6 +95,14 @@ Settings = Annotated[
         is_eager=True,
     ),
 ]
+SettingsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--settings",
+        metavar="FILE",
+        help="Settings file that you trust. It overrides your own settings file and those in the working folder.",
+    ),
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 Without = Annotated[
     list[str] | None,
@@ -165,6 +173,7 @@ class SettingOptions:
     """The default to print in help texts instead of the field's default."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
+    settings_file: SettingsFile = None
 
     @property
     def assignments(self) -> list[str]:
@@ -299,6 +308,7 @@ class ReplayOptions(ConfigOptions):
 
     flags: ClassVar[Mapping[str, str]] = SANDBOX_FLAGS
     default: ClassVar[str | None] = "as in the run"
+    settings_file: Path | None = None
     everything: Annotated[bool, typer.Option("--all", help="Replay every pair whose program was executed.")] = False
     sample: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Replay a random sample of N pairs. Requires --all.")

@@ -9,16 +9,14 @@ from typing import Any
 import yaml
 
 from agent.cli.options import ModelOptions, RunOptions, SettingOptions
-from agent.cli.text import Console, one_line, print_text
+from agent.cli.text import Console, print_text
 from agent.config import Config, build_config
 from agent.errors import ConfigError
 from agent.graph import Variant, collect_roles, find_readers, load_variant, writes_programs
 from agent.llm.models import Models, are_scripted
-from agent.settings import EXTRA_SETTINGS, MODEL_SETTINGS, read_settings_by_source
+from agent.settings import EXTRA_SETTINGS, MODEL_SETTINGS, Source, describe_value, merge_sources, read_sources
 
 _CACHE = Path("runs/cache.sqlite")
-_SHOWN_WITH_VALUE = ("base_url", "sandbox.mount_ro")
-"""Settings through which a settings file from someone else could leak your API key or expose your files to programs."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -58,26 +56,28 @@ def _assign(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[str
 
 
 class ChosenSettings:
-    """The settings of a command. Options override environment variables, which override files in the working folder.
+    """The settings of a command. Options override all other sources (see `read_sources`).
 
     `names` contains the model names, either keyed by role or as passed on the command line. `overrides` takes
     precedence over all sources.
 
     Raises:
         ConfigError: a source is invalid.
+        SettingsRefused: see `merge_sources`.
     """
 
     def __init__(
         self, console: Console, options: SettingOptions | None = None, *, overrides: Mapping[str, Any] | None = None
     ) -> None:
-        values: dict[str, Any] = {}
-        for source, settings in read_settings_by_source().items():
-            shown = (
-                f"{key}={one_line(str(settings[key]), 80)}" if key in _SHOWN_WITH_VALUE else key for key in settings
-            )
-            print_text(console, f"note: {source} sets {', '.join(shown)}")
-            values |= settings
         options = options or SettingOptions()
+        model_names = options.model if isinstance(options, ModelOptions) else None
+        sources = read_sources(file=options.settings_file)
+        _print_sources(console, sources)
+        chosen = {*options.collect_flags(), *(overrides or {}), *(["model"] if model_names else [])}
+        values = merge_sources(sources, chosen)
+        for source in sources:
+            if source.refused:
+                print_text(console, f"note: {source.name} may not set {', '.join(source.refused)}; ignored")
         values |= options.values
         model_settings = {key: values.pop(key) for key in EXTRA_SETTINGS if key in values}
         values = {**_assign(values, options.assignments), **(overrides or {})}
@@ -85,7 +85,7 @@ class ChosenSettings:
         self.cache = model_settings.pop("cache", _CACHE)
         self.prompts = model_settings.pop("prompts", None)
         default_names = model_settings.pop("model", None)
-        self.names = (isinstance(options, ModelOptions) and options.model) or default_names
+        self.names = model_names or default_names
         self._model_settings = model_settings
 
     def models(self, **more: Any) -> Models:
@@ -95,6 +95,15 @@ class ChosenSettings:
             UsageError: see `Models.of`.
         """
         return Models.of(self.names, **{**self._model_settings, **more})
+
+
+def _print_sources(console: Console, sources: Iterable[Source]) -> None:
+    """Print which source sets what, with the values that come from files in the working folder."""
+    for source in sources:
+        values = source.values.items()
+        names = [key if source.is_trusted else f"{key}={describe_value(value)}" for key, value in values]
+        if names:
+            print_text(console, f"note: {source.name} sets {', '.join(names)}")
 
 
 def print_unused_options(console: Console, options: RunOptions, variants: Sequence[Variant], models: Models) -> None:

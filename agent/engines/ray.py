@@ -13,9 +13,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
+from concurrent.futures import Future
+from contextlib import chdir, suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from itertools import count
 from types import ModuleType
@@ -29,6 +31,7 @@ from agent.history import Event as HistoryEvent
 from agent.history import Exchange, Recorder
 from agent.llm.base import Call, Reply, Wait, get_address
 from agent.llm.gateway import Gateway
+from agent.sandbox.folders import get_user_cache
 from agent.types import Annotation, Pair, Usage
 from agent.wording import plural
 
@@ -100,28 +103,61 @@ class RayEngine:
             ) from error
         if not ray.is_initialized():
             self._owns_ray = True
-            self._connect()
+            await self._connect()
         self.workers = self._config.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._handles = [_WorkerHandle(self) for _ in range(self.workers)]
         return (await self.wait_for_worker()).sandbox or SandboxInfo()
 
-    def _connect(self) -> None:
+    async def _connect(self) -> None:
+        """Start Ray on this machine, or connect to the cluster.
+
+        Workers import modules from the folder in which Ray starts. The working folder may come from a stranger, so Ray
+        starts in an empty folder that only the user can write.
+        """
         address = self._config.address
         if address is not None and "://" in address:
             raise UsageError(
                 f"--address {address}: Ray Client is not supported. Pass HOST:PORT, or auto on a cluster node."
             )
         local = {"address": "local", "num_cpus": self._config.workers, "num_gpus": 0, "include_dashboard": False}
+        start = partial(self.ray.init, log_to_driver=False, logging_level="error")
         before = signal.getsignal(signal.SIGTERM)
         try:
-            target = local if address is None else {"address": address}
-            self.ray.init(log_to_driver=False, logging_level="error", **target)
+            empty = get_user_cache() / "empty"
+            empty.mkdir(parents=True, exist_ok=True)
+            with chdir(empty):
+                if address is None:
+                    start(**local)  # in this thread, because the kernel stops Ray's processes when their thread ends
+                else:
+                    await self._connect_in_thread(partial(start, address=address))
         except Exception as error:  # Ray raises many types of errors here
             failure = "Ray cannot start on this machine" if address is None else f"--address {address}"
             raise UsageError(f"{failure}: {str(error)[:600]}") from error
         finally:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, before)  # Ray's handler would exit the process immediately
+
+    async def _connect_in_thread(self, connect: Callable[[], Any]) -> None:
+        """Connect to a cluster. Ray tries for minutes, so the thread is abandoned if this call is cancelled."""
+        connected, abandoned = Future[None](), threading.Event()
+
+        def run() -> None:
+            try:
+                connect()
+            except BaseException as error:  # noqa: BLE001 - raised in the event loop
+                connected.set_exception(error)
+                return
+            connected.set_result(None)
+            if abandoned.is_set():
+                self.ray.shutdown()
+
+        connected.set_running_or_notify_cancel()
+        threading.Thread(target=run, daemon=True).start()
+        try:
+            await asyncio.wrap_future(connected)
+        except asyncio.CancelledError:
+            abandoned.set()
+            raise
 
     async def close(self) -> None:
         """Stop all workers, and Ray if this engine started it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,3 +134,30 @@ def test_langsmith_enabled_on_a_worker_node_receives_no_content(
         assert agent.start(*run).wait(START).code == DONE
     assert b'"screen"' in langsmith.received
     assert [canary for canary in CANARIES if canary in langsmith.received] == []
+
+
+@pytest.mark.long
+def test_modules_of_the_working_folder_are_not_imported(agent: Commands) -> None:
+    pytest.importorskip("ray")
+    file, ran = agent.write("p.jsonl", pairs(2)), agent.folder / "ran"
+    agent.write("zoneinfo.py", f"open({str(ran)!r}, 'w')\nraise SystemExit\n")
+    options = ("--model", "heuristic", "--variant", "ps_fa", "--engine", "ray", "-c", "runner.workers=1", "-o", "run")
+    assert agent.start("annotate", file, *options).wait(200).code == DONE
+    assert not ran.exists()
+
+
+@pytest.mark.long
+def test_ctrl_c_ends_the_attempt_to_connect_to_a_cluster(agent: Commands) -> None:
+    pytest.importorskip("ray")
+    file = agent.write("p.jsonl", pairs(1))
+    with socket.create_server(("", 0)) as silent_server:
+        silent_server.settimeout(START)
+        address = f"127.0.0.1:{silent_server.getsockname()[1]}"
+        options = ("--model", "heuristic", "--engine", "ray", "--address", address, "-o", "run")
+        process = agent.start("annotate", file, *options, http_proxy="", https_proxy="")
+        connection, _ = silent_server.accept()
+        os.kill(process.pid, signal.SIGINT)
+        stopped = process.wait()
+        connection.close()
+    assert stopped.code == STOPPED, stopped.err
+    assert "Traceback" not in stopped.err

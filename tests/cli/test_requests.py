@@ -61,8 +61,9 @@ def test_replies_of_another_batch_system_are_imported_and_used(agent: Commands) 
 
 def test_batch_and_engine_settings_do_not_prevent_an_export(agent: Commands) -> None:
     agent.write("pairs.jsonl", [{"id": "a", "query": "q", "code": "x"}])
-    agent.write("agent.toml", '[runner]\nbatch = true\nengine = "ray"\n')
-    exported = agent("requests", "export", "pairs.jsonl", "-o", "r.jsonl", "--model", "m", "--json")
+    agent.write("mine.toml", '[runner]\nbatch = true\nengine = "ray"\n')
+    command = ("requests", "export", "pairs.jsonl", "-o", "r.jsonl", "--model", "m", "--settings", "mine.toml")
+    exported = agent(*command, "--json")
     assert (exported.code, exported.json["requests"]) == (0, 1)
 
 
