@@ -8,7 +8,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
@@ -28,12 +28,16 @@ class InFolder(Enum):
     """
 
     FREE = "any value"
-    LOWER = "up to the default"
-    NAME = "a name"
-    NEVER = "no"
+    LIMIT = "up to the default"
+    NAME = "names"
+    TRUSTED = "no"
 
 
-FREE, LOWER, NAME, NEVER = InFolder
+T = TypeVar("T")
+Free = Annotated[T, InFolder.FREE]
+Limit = Annotated[T, InFolder.LIMIT]
+Name = Annotated[T, InFolder.NAME]
+Trusted = Annotated[T, InFolder.TRUSTED]
 LIMITS = ("memory_mb", "processes", "cpus", "files_mb", "output_kb", "inodes")
 """The fields of `SandboxConfig` that limit one sandbox."""
 
@@ -59,31 +63,29 @@ class ModelSettings(BaseModel):
 
     model_config = _STRICT
 
-    base_url: Annotated[str | None, NEVER] = Field(
+    base_url: Trusted[str | None] = Field(
         default=None, description="Base URL of an OpenAI-compatible server, ending in /v1"
     )
-    reply_format: Annotated[Literal["json_object", "json_schema", "text"], FREE] = Field(
+    reply_format: Free[Literal["json_object", "json_schema", "text"]] = Field(
         default="json_object", description="How JSON replies are requested from the model"
     )
-    thinking: Annotated[Literal["on", "off"] | None, NEVER] = Field(
+    thinking: Trusted[Literal["on", "off"] | None] = Field(
         default=None, description="Switch the model's reasoning on or off"
     )
-    temperature: Annotated[float | None, FREE] = Field(
+    temperature: Free[float | None] = Field(
         default=None, description="Sampling temperature; omitted from requests unless set"
     )
-    max_tokens: Annotated[int | None, NEVER] = Field(
-        default=None, ge=1, description="Maximum number of tokens per reply"
-    )
-    extra_body: Annotated[dict[str, Any], BeforeValidator(_parse_json), NEVER] = Field(
+    max_tokens: Trusted[int | None] = Field(default=None, ge=1, description="Maximum number of tokens per reply")
+    extra_body: Trusted[Annotated[dict[str, Any], BeforeValidator(_parse_json)]] = Field(
         default_factory=dict, description="Additional fields for the body of every request, as JSON"
     )
-    call_timeout: Annotated[float, LOWER] = Field(
+    call_timeout: Limit[float] = Field(
         default=120.0,
         gt=0,
         le=_DAY,
         description="Time limit for each attempt at a model call, including streaming, in seconds",
     )
-    attempts: Annotated[int, LOWER] = Field(
+    attempts: Limit[int] = Field(
         default=6, ge=1, description="Maximum number of attempts per model call; only transient errors are retried"
     )
 
@@ -100,59 +102,59 @@ class PipelineConfig(BaseModel):
 
     model_config = _STRICT
 
-    max_try_time: Annotated[int, LOWER] = Field(
+    max_try_time: Limit[int] = Field(
         default=3, ge=0, description="Maximum number of repair rounds (stage 2 of Algorithm 1 in the CoSQA+ paper)"
     )
-    reasks: Annotated[int, LOWER] = Field(
+    reasks: Limit[int] = Field(
         default=2, ge=0, description="Maximum number of retries after a reply that cannot be parsed"
     )
-    test_timeout: Annotated[float, LOWER] = Field(
+    test_timeout: Limit[float] = Field(
         default=15.0, gt=0, le=_DAY, description="Time limit per execution of a test program, in seconds"
     )
-    command_timeout: Annotated[float, LOWER] = Field(
+    command_timeout: Limit[float] = Field(
         default=30.0, gt=0, le=_DAY, description="Time limit per terminal command in a repair round, in seconds"
     )
-    sandbox_attempts: Annotated[int, LOWER] = Field(
+    sandbox_attempts: Limit[int] = Field(
         default=3,
         ge=1,
         description="Maximum number of attempts per execution; after a sandbox failure, a new sandbox is used",
     )
-    pair_timeout: Annotated[float | None, FREE] = Field(
+    pair_timeout: Free[float | None] = Field(
         default=None, gt=0, le=_DAY, description="Total time limit per pair, in seconds"
     )
-    criterion: Annotated[Literal["exact", "half"] | None, FREE] = Field(
+    criterion: Free[Literal["exact", "half"] | None] = Field(
         default=None,
         description="How much of the query a match must satisfy: all (exact) or at least half (half); "
         "the default depends on the variant",
     )
-    mutants: Annotated[int, LOWER] = Field(
+    mutants: Limit[int] = Field(
         default=12,
         ge=0,
         le=200,
         description="Maximum number of mutants (changed copies of the snippet) on which each passing program is run",
     )
-    mutant_timeout: Annotated[float, LOWER] = Field(
+    mutant_timeout: Limit[float] = Field(
         default=3.0,
         gt=0,
         le=_DAY,
         description="Time limit per mutant, in seconds; extended if the snippet itself is slow",
     )
-    votes: Annotated[int, LOWER] = Field(
+    votes: Limit[int] = Field(
         default=3, ge=1, le=99, description="Number of arbiter votes per pair in variants that rate confidence"
     )
-    flakiness_runs: Annotated[int, LOWER] = Field(
+    flakiness_runs: Limit[int] = Field(
         default=3,
         ge=1,
         le=100,
         description="Number of times to run each program to check that its outcome stays the same",
     )
-    audit_screen: Annotated[float | None, NEVER] = Field(
+    audit_screen: Trusted[float | None] = Field(
         default=None,
         gt=0,
         le=1,
         description="Fraction of the screener's verdicts to check with a test, to estimate the screener's error rate",
     )
-    abstain: Annotated[Literal["keep", "negative"], FREE] = Field(
+    abstain: Free[Literal["keep", "negative"]] = Field(
         default="keep", description="Label for a pair if the arbiter abstains: no label (keep) or 0 (negative)"
     )
 
@@ -169,51 +171,51 @@ class RunnerConfig(BaseModel):
 
     model_config = _STRICT
 
-    concurrency: Annotated[int | Literal["auto"], BeforeValidator(_parse_concurrency), FREE] = Field(
+    concurrency: Free[Annotated[int | Literal["auto"], BeforeValidator(_parse_concurrency)]] = Field(
         default="auto", description="Maximum number of pairs in progress; auto adapts to the model server"
     )
-    llm_calls: Annotated[int, LOWER] = Field(default=512, ge=1, description="Maximum number of model calls in flight")
-    calls_per_minute: Annotated[int | None, FREE] = Field(
+    llm_calls: Limit[int] = Field(default=512, ge=1, description="Maximum number of model calls in flight")
+    calls_per_minute: Free[int | None] = Field(
         default=None, ge=1, description="Maximum number of calls per minute for each model"
     )
-    tokens_per_minute: Annotated[int | None, FREE] = Field(
+    tokens_per_minute: Free[int | None] = Field(
         default=None, ge=1, description="Maximum number of input and output tokens per minute for each model"
     )
-    sandboxes: Annotated[int, LOWER] = Field(
+    sandboxes: Limit[int] = Field(
         default=4,
         ge=1,
         description="Maximum number of sandboxes in use, not counting idle sandboxes in the pool (sandbox.pool)",
     )
-    engine: Annotated[Literal["local", "ray"], NEVER] = Field(
+    engine: Trusted[Literal["local", "ray"]] = Field(
         default="local", description="Where pairs are annotated: in this process (local) or in Ray workers (ray)"
     )
-    address: Annotated[str | None, NEVER] = Field(
+    address: Trusted[str | None] = Field(
         default=None,
         min_length=1,
         description="Address of the Ray cluster, such as HOST:6379 or auto; by default, Ray starts on this machine",
     )
-    workers: Annotated[int | None, NEVER] = Field(
+    workers: Trusted[int | None] = Field(
         default=None,
         ge=1,
         le=10_000,
         description="Number of Ray workers, which use one CPU each; by default, one per CPU",
     )
-    rounds: Annotated[int, LOWER] = Field(
+    rounds: Limit[int] = Field(
         default=1, ge=1, le=1000, description="Number of rounds per pair; the majority label wins"
     )
-    batch: Annotated[bool, NEVER] = Field(
+    batch: Trusted[bool] = Field(
         default=False,
         description="Send model calls through OpenAI's Batch API: half the price, but up to a day per step",
     )
-    budget_usd: Annotated[float | None, FREE] = Field(
+    budget_usd: Free[float | None] = Field(
         default=None, gt=0, description="Maximum cost of the run in US dollars, including earlier sessions"
     )
-    max_tokens_total: Annotated[int | None, FREE] = Field(
+    max_tokens_total: Free[int | None] = Field(
         default=None,
         ge=1,
         description="Maximum number of input and output tokens for the run, including earlier sessions",
     )
-    deadline: Annotated[str | None, BeforeValidator(_check_deadline), FREE] = Field(
+    deadline: Free[Annotated[str | None, BeforeValidator(_check_deadline)]] = Field(
         default=None, description="When to stop: a duration such as 8h or 2h30m, or a time such as 07:30"
     )
 
@@ -223,60 +225,58 @@ class SandboxConfig(BaseModel):
 
     model_config = _STRICT
 
-    backend: Annotated[str, NEVER] = Field(
+    backend: Trusted[str] = Field(
         default="auto", description="Sandbox backend; auto uses bwrap if it can enforce all limits, otherwise docker"
     )
-    memory_mb: Annotated[int, LOWER] = Field(
-        default=1024, ge=64, le=1 << 24, description="Memory limit of a sandbox, in MB"
-    )
-    processes: Annotated[int, LOWER] = Field(
+    memory_mb: Limit[int] = Field(default=1024, ge=64, le=1 << 24, description="Memory limit of a sandbox, in MB")
+    processes: Limit[int] = Field(
         default=128, ge=4, le=1 << 20, description="Maximum number of processes and threads in a sandbox"
     )
-    cpus: Annotated[float, LOWER] = Field(default=1.0, ge=0.01, le=4096, description="CPU limit of a sandbox, in cores")
-    files_mb: Annotated[int, LOWER] = Field(
+    cpus: Limit[float] = Field(default=1.0, ge=0.01, le=4096, description="CPU limit of a sandbox, in cores")
+    files_mb: Limit[int] = Field(
         default=256, ge=8, le=1 << 24, description="Maximum size of the files in a sandbox, in MB"
     )
-    output_kb: Annotated[int, LOWER] = Field(
+    output_kb: Limit[int] = Field(
         default=64, ge=1, le=1 << 15, description="Maximum recorded size of each output stream, in KB"
     )
-    inodes: Annotated[int, LOWER] = Field(
+    inodes: Limit[int] = Field(
         default=32768,
         ge=256,
         le=1 << 30,
         description="Maximum number of files and folders in each writable folder of a sandbox",
     )
-    pool: Annotated[int, LOWER] = Field(default=4, ge=0, le=1024, description="Number of idle sandboxes to keep ready")
-    starts: Annotated[int, LOWER] = Field(
+    pool: Limit[int] = Field(default=4, ge=0, le=1024, description="Number of idle sandboxes to keep ready")
+    starts: Limit[int] = Field(
         default=2, ge=1, le=256, description="Maximum number of sandboxes that start at the same time"
     )
-    image: Annotated[str | None, NEVER] = Field(
+    image: Trusted[str | None] = Field(
         default=None, min_length=1, description="Docker image to run programs in, with Python 3.8 or later"
     )
-    mount_ro: Annotated[tuple[str, ...], NEVER] = Field(
+    mount_ro: Trusted[tuple[str, ...]] = Field(
         default=(),
         description="File or folder to mount read-only, as HOST:BOX (its path on the host and in the sandbox)",
     )
-    requirements: Annotated[str | None, NEVER] = Field(
+    requirements: Trusted[str | None] = Field(
         default=None, description="Requirements file with packages that every program can import"
     )
-    exclude_newer: Annotated[str | None, NEVER] = Field(
+    exclude_newer: Trusted[str | None] = Field(
         default=None, description="Ignore wheels that were uploaded after this date or time"
     )
-    python: Annotated[str | None, NEVER] = Field(
+    python: Trusted[str | None] = Field(
         default=None, pattern=r"^3\.\d{1,2}$", description="Python version that runs programs, such as 3.9"
     )
-    images: Annotated[dict[str, str], NEVER] = Field(
+    images: Trusted[dict[str, str]] = Field(
         default_factory=dict, description="Docker image for each Python version, as a mapping"
     )
-    store_mb: Annotated[int, NEVER] = Field(
+    store_mb: Trusted[int] = Field(
         default=20480,
         ge=0,
         description="Maximum total size of cached environments in MB (0: unlimited); also applies to cached downloads",
     )
-    network_for_builds: Annotated[bool, NEVER] = Field(
+    network_for_builds: Trusted[bool] = Field(
         default=True, description="Install missing dependencies from the package index"
     )
-    index_rule: Annotated[bool, NEVER] = Field(
+    index_rule: Trusted[bool] = Field(
         default=True,
         description="Also install packages that are not in the built-in list, if they are established on the index",
     )
@@ -287,10 +287,10 @@ class TracingConfig(BaseModel):
 
     model_config = _STRICT
 
-    otel: Annotated[bool, NEVER] = Field(
+    otel: Trusted[bool] = Field(
         default=False, description="Send spans and metrics to the OTLP endpoint that the OTEL_* variables specify"
     )
-    content: Annotated[bool, NEVER] = Field(
+    content: Trusted[bool] = Field(
         default=False, description="Include prompts and replies, which contain queries and code, in spans"
     )
 
@@ -300,9 +300,7 @@ class Config(BaseModel):
 
     model_config = _STRICT
 
-    variant: Annotated[str, NAME] = Field(
-        default="full", description="Name of a variant (see `agent graph`) or a YAML file"
-    )
+    variant: Name[str] = Field(default="full", description="Name of a variant (see `agent graph`) or a YAML file")
     pipeline: PipelineConfig = PipelineConfig()
     runner: RunnerConfig = RunnerConfig()
     sandbox: SandboxConfig = SandboxConfig()

@@ -13,13 +13,13 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from agent.config import NAME, NEVER, Config, InFolder, ModelSettings, collect_setting_fields, explain_errors
+from agent.config import Config, InFolder, ModelSettings, Name, Trusted, collect_setting_fields, explain_errors
 from agent.errors import ConfigError, SettingsRefused
 
 FILE, PROJECT = "agent.toml", "pyproject.toml"
@@ -32,16 +32,16 @@ class Settings(Config, ModelSettings):
     `model` is a name, or a mapping from roles to names (the `default` key applies to all other roles).
     """
 
-    model: Annotated[str | dict[str, str] | None, NAME] = Field(
+    model: Name[str | dict[str, str] | None] = Field(
         default=None, description="Name of the model, or a mapping from roles to names"
     )
-    prices: Annotated[Path | None, NEVER] = Field(
+    prices: Trusted[Path | None] = Field(
         default=None, description="File with token prices that extend or replace the built-in prices"
     )
-    prompts: Annotated[Path | None, NEVER] = Field(
+    prompts: Trusted[Path | None] = Field(
         default=None, description="Folder with prompt templates that replace the built-in ones"
     )
-    cache: Annotated[Path | None, NEVER] = Field(
+    cache: Trusted[Path | None] = Field(
         default=None,
         description="File that caches model replies across runs; commands use runs/cache.sqlite by default",
     )
@@ -54,10 +54,10 @@ EXTRA_SETTINGS = ("model", *MODEL_SETTINGS, "prompts", "cache")
 _PATHS = ("prices", "prompts", "cache", "sandbox.requirements")
 _NOT_A_NAME = re.compile(r"replay:|\.ya?ml")
 """Text in a model or variant that makes it a path."""
-_REFUSED = (
-    "a settings file in the working folder may come from someone else. It may not set these values "
-    "(docs/settings.md lists what it may set):"
-)
+_REFUSED = """a settings file in the working folder may come from someone else, so it may not set these values:
+{values}
+If you want them, set them in {user_file}, in a file that you pass with --settings FILE
+(in Python: read_settings(file=...)), in AGENT_* variables such as {variable}, or with options."""
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _USER_INFORMATION = re.compile(r"//[^/?#]*@")
 
@@ -116,15 +116,16 @@ def merge_sources(sources: Iterable[Source], overrides: Collection[str] = ()) ->
     """
     trusted = {*overrides, *(key for source in sources if source.is_trusted for key in source.values)}
     refused = [
-        (source.name, key, value)
+        (key, f"  {source.name}: {key} = {describe_value(value)}")
         for source in sources
         for key, value in source.refused.items()
         if trusted.isdisjoint((key, key.partition(".")[0]))
     ]
     if refused:
-        lines = [f"  {name}: {key} = {describe_value(value)}" for name, key, value in refused]
-        keys = tuple(key for _, key, _ in refused)
-        raise SettingsRefused("\n".join((_REFUSED, *lines, _explain_ways(keys[0]))), settings=keys)
+        keys, lines = zip(*refused, strict=True)
+        variable = PREFIX + keys[0].replace(".", NESTED).upper()
+        message = _REFUSED.format(values="\n".join(lines), user_file=find_user_file(), variable=variable)
+        raise SettingsRefused(message, settings=keys)
     return {key: value for source in sources for key, value in source.values.items()}
 
 
@@ -154,14 +155,6 @@ def describe_value(value: Any) -> str:
     return text if host is None else f"{json.dumps(host)[1:-1]}, from {text}"
 
 
-def _explain_ways(key: str) -> str:
-    variable = PREFIX + key.replace(".", NESTED).upper()
-    return (
-        f"If you want these values, set them in {find_user_file()}, in a file that you pass with --settings FILE "
-        f"(in Python: read_settings(file=...)), in variables such as {variable}, or with options."
-    )
-
-
 def _read_local_file(path: Path) -> Source:
     """Read a settings file in the working folder, and separate the settings that it may not set."""
     source, fields = _read_file(path), collect_setting_fields(Settings)
@@ -171,18 +164,14 @@ def _read_local_file(path: Path) -> Source:
 
 
 def _is_allowed(setting: FieldInfo, value: Any) -> bool:
-    match find_rule(setting):
-        case InFolder.FREE:
-            return True
-        case InFolder.LOWER:
-            return bool(value <= setting.default)
-        case InFolder.NAME:
-            return not _NOT_A_NAME.search(json.dumps(value))
-    return False
+    rule = find_rule(setting)
+    is_low = rule is InFolder.LIMIT and value <= setting.default
+    is_name = rule is InFolder.NAME and not _NOT_A_NAME.search(json.dumps(value))
+    return rule is InFolder.FREE or is_low or is_name
 
 
 def find_rule(setting: FieldInfo) -> InFolder | None:
-    """Return what a file in the working folder may do with a setting. None means the same as `NEVER`."""
+    """Return what a file in the working folder may do with a setting. None means the same as `TRUSTED`."""
     return next((mark for mark in setting.metadata if isinstance(mark, InFolder)), None)
 
 

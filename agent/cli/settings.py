@@ -75,9 +75,6 @@ class ChosenSettings:
         _print_sources(console, sources)
         chosen = {*options.collect_flags(), *(overrides or {}), *(["model"] if model_names else [])}
         values = merge_sources(sources, chosen)
-        for source in sources:
-            if source.refused:
-                print_text(console, f"note: {source.name} may not set {', '.join(source.refused)}; ignored")
         values |= options.values
         model_settings = {key: values.pop(key) for key in EXTRA_SETTINGS if key in values}
         values = {**_assign(values, options.assignments), **(overrides or {})}
@@ -101,9 +98,10 @@ def _print_sources(console: Console, sources: Iterable[Source]) -> None:
     """Print which source sets what, with the values that come from files in the working folder."""
     for source in sources:
         values = source.values.items()
-        names = [key if source.is_trusted else f"{key}={describe_value(value)}" for key, value in values]
-        if names:
-            print_text(console, f"note: {source.name} sets {', '.join(names)}")
+        sets = [key if source.is_trusted else f"{key}={describe_value(value)}" for key, value in values]
+        for verb, names in ("sets", sets), ("may not set", source.refused):
+            if names:
+                print_text(console, f"note: {source.name} {verb} {', '.join(names)}")
 
 
 def print_unused_options(console: Console, options: RunOptions, variants: Sequence[Variant], models: Models) -> None:

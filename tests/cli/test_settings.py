@@ -16,7 +16,7 @@ from agent.config import PipelineConfig, collect_setting_fields
 from agent.errors import ConfigError
 from agent.graph import find_readers, load_variant
 from agent.nodes import BUILT_IN
-from agent.settings import Settings
+from agent.settings import Settings, find_rule
 from tests.cli.commands import ROOT, Commands, pairs, read_annotations
 from tests.test_contract import iterate_commands
 
@@ -78,11 +78,13 @@ def test_option_has_type_bounds_and_help_of_its_setting(agent: Commands) -> None
 def format_settings_table() -> str:
     """Return the table for docs/settings.md."""
     flag_of = {setting: flag for flag, setting in {**AnnotateOptions.flags, "--model": "model"}.items()}
-    heads = ("setting", "option", "type", "default", "bounds", "meaning")
-    rows = [heads, ("---",) * len(heads)]
+    heads = ("setting", "option", "type", "default", "bounds", "working folder", "meaning")
+    rows, fields = [heads, ("---",) * len(heads)], collect_setting_fields(Settings)
     for setting in describe_settings(Settings):
         flag = flag_of.get(setting.key, "")
-        cells = (f"`{setting.key}`", flag and f"`{flag}`", setting.type, setting.default, setting.bounds)
+        rule = find_rule(fields[setting.key])
+        assert rule is not None, f"{setting.key} does not say what a file in the working folder may do with it"
+        cells = (f"`{setting.key}`", flag and f"`{flag}`", setting.type, setting.default, setting.bounds, rule.value)
         rows.append((*(cell.replace("|", "\\|") for cell in cells), setting.description))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
