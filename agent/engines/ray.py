@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from itertools import count
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -73,6 +74,7 @@ class RayEngine:
         self.ray: ModuleType
         self.parts = b""
         self.workers = 0
+        self.folder: str | None = None
         self._config = config
         self._parts = parts
         self._owns_ray = False
@@ -123,10 +125,11 @@ class RayEngine:
         start = partial(self.ray.init, log_to_driver=False, logging_level="error")
         before = signal.getsignal(signal.SIGTERM)
         try:
-            empty = get_user_cache() / "empty"
+            folder, empty = str(Path.cwd()), get_user_cache() / "empty"
             empty.mkdir(parents=True, exist_ok=True)
             with chdir(empty):
                 if address is None:
+                    self.folder = folder
                     start(**local)  # in this thread, because the kernel stops Ray's processes when their thread ends
                 else:
                     await self._connect_in_thread(partial(start, address=address))
@@ -286,7 +289,9 @@ class _WorkerHandle:
         while True:
             self._actor = self._ray.remote(Worker).options(**options).remote()
             try:
-                self.sandbox = info = await self._actor.start.remote(version(PACKAGE), self._engine.parts)
+                self.sandbox = info = await self._actor.start.remote(
+                    version(PACKAGE), self._engine.parts, self._engine.folder
+                )
                 failures, self.failure = 0, None
                 self._engine.emit(Note(f"worker on {info.node}: sandbox {info.name or 'not required'}"))
                 while True:  # Poll, because a stream would end this process if Ray's daemon were killed.

@@ -9,6 +9,7 @@ a call.
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import socket
 from collections.abc import Callable, Mapping
@@ -60,11 +61,11 @@ class Worker:
         self._resources = AsyncExitStack()
         self._turns: dict[int, asyncio.Task[None]] = {}
 
-    async def start(self, driver_version: str, parts: bytes) -> SandboxInfo:
+    async def start(self, driver_version: str, parts: bytes, folder: str | None = None) -> SandboxInfo:
         """Set up the models, the sandbox and the runner, and return where programs run.
 
         `parts` is a pickled tuple: models, the user's backend (or None), settings for choosing a backend (or None),
-        tracing settings, and a runner factory.
+        tracing settings, and a runner factory. Relative paths in the settings start in `folder`, if it is set.
 
         Raises:
             UsageError: this machine has a different version of the package than the driver, or lacks a module that
@@ -77,6 +78,8 @@ class Worker:
                 f"{node} has {PACKAGE} {own_version}, but the driver has {driver_version}. "
                 "Install the same version on all nodes."
             )
+        if folder is not None:
+            os.chdir(folder)  # modules are not imported from it, because it is not on `sys.path`
         try:
             models, backend, config, tracing, make_runner = pickle.loads(parts)
         except (ImportError, AttributeError) as error:

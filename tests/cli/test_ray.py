@@ -137,12 +137,15 @@ def test_langsmith_enabled_on_a_worker_node_receives_no_content(
 
 
 @pytest.mark.long
-def test_modules_of_the_working_folder_are_not_imported(agent: Commands) -> None:
+@pytest.mark.bwrap
+def test_workers_read_files_but_import_no_modules_from_the_working_folder(agent: Commands) -> None:
     pytest.importorskip("ray")
     file, ran = agent.write("p.jsonl", pairs(2)), agent.folder / "ran"
     agent.write("zoneinfo.py", f"open({str(ran)!r}, 'w')\nraise SystemExit\n")
-    options = ("--model", "heuristic", "--variant", "ps_fa", "--engine", "ray", "-c", "runner.workers=1", "-o", "run")
-    assert agent.start("annotate", file, *options).wait(200).code == DONE
+    files = ("--requirements", agent.write("r.txt", ""), "-o", "run")
+    options = ("--model", "heuristic", "--engine", "ray", "-c", "runner.workers=1", "--sandbox", "bwrap")
+    done = agent.start("annotate", file, *options, *files).wait(200)
+    assert done.code == DONE, done.err
     assert not ran.exists()
 
 
