@@ -41,8 +41,8 @@ class Exchange(Frozen):
 class Program(Frozen):
     """A test program. Lines `first_line` to `last_line` (1-based, inclusive) contain the snippet verbatim.
 
-    `template` is the program as the model wrote it, including the marker for the snippet. `imports` are the top-level
-    modules outside the standard library that the program or the snippet imports. `stand_ins` are the names that the
+    `template` is the program as the model wrote it, including the marker for the snippet. `imports` are the modules
+    outside the standard library that the program or the snippet imports. `stand_ins` are the names that the
     model lists as stand-ins, or that the program defines for the snippet.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ExecOptions
 from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, escape_hidden, print_json, print_text
-from agent.errors import DependencyUnavailable, InputError, SnippetTooLarge
+from agent.errors import InputError, SnippetTooLarge
 from agent.languages import Language, built_in_languages
 from agent.languages.base import MalformedProgram, Program
-from agent.nodes.execute import mark_unexercised
+from agent.nodes.execute import explain_missing, mark_unexercised
 from agent.sandbox.base import Environment, Progress, RunResult
 from agent.sandbox.dependencies.requirements import read_text
+from agent.sandbox.installer import Installer
 from agent.sandbox.select import choose
 from agent.sandbox.session import SandboxSession
 from agent.types import Cause, Status, TestReport
@@ -101,21 +102,12 @@ async def _run_program(
     first = await run_in(await session.build_initial_environment())
     if not install or first.report.cause is not Cause.DEPENDENCY:
         return first
-    try:
-        names = [
-            language.requirement(name) or await session.find_requirement(name)
-            for name in language.missing(program, first.result)
-        ]
-        requirements = [name for name in names if name is not None]
-        if not requirements:
-            return first
-        progress(f"installing {', '.join(requirements)}")
-        before = first.environment.requirements if first.environment else ()
-        environment = await session.build_environment([*before, *requirements])
-    except DependencyUnavailable as error:
-        progress(str(error))
-        return first
-    return await run_in(environment)
+    installer = Installer(session, language.requirement, lambda step: progress(f"{step.command}: {step.outcome}"))
+    environment, unavailable = await installer.install_modules(
+        language.missing(program, first.result), first.environment
+    )
+    last = first if environment is None else await run_in(environment)
+    return replace(last, report=explain_missing(last.report, unavailable))
 
 
 def _read_program(language: Language, program: Path, code: Path | None) -> Program:

@@ -9,7 +9,7 @@ from typing import NoReturn
 from agent.errors import UnsupportedLanguage
 from agent.history import Program as Program
 from agent.sandbox.base import RunResult, SandboxJob
-from agent.types import TestReport
+from agent.types import Cause, TestReport
 
 
 class MalformedProgram(ValueError):
@@ -23,13 +23,14 @@ class MalformedProgram(ValueError):
 class Snippet:
     """Static information about a snippet.
 
-    `problem` is the reason why the snippet cannot be tested, or None. `advice` contains sentences for the test
-    generator, for example about Python 2 names that need stand-ins.
+    `problem` is the reason why the snippet cannot be tested, or None. `cause` is the cause that the report then states.
+    `advice` contains sentences for the test generator, for example about Python 2 names that need stand-ins.
     """
 
     code: str
     problem: str | None = None
     advice: tuple[str, ...] = ()
+    cause: Cause = Cause.SNIPPET
 
 
 class MutantKind(StrEnum):

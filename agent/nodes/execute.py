@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from agent.history import Execution, Mutant, Program, Purpose
+from agent.languages.canonical import canonicalise
 from agent.sandbox.base import Environment, RunResult, SandboxJob
 from agent.state import Node, State, Step, Tools
 from agent.types import CaseOutcome, Cause, Status, TestReport
@@ -123,6 +124,19 @@ def mark_unexercised(report: TestReport, sentinel: TestReport) -> TestReport:
     if not _is_not_exercised(marked):
         return marked
     return marked.model_copy(update={"status": Status.ERROR, "cause": Cause.PROGRAM, "message": _NO_CASE})
+
+
+def explain_missing(report: TestReport, unavailable: Mapping[str, str]) -> TestReport:
+    """Add to a report why the missing modules that it names were not installed. `unavailable` maps modules to reasons.
+
+    Reports with another cause than `dependency` are returned unchanged.
+    """
+    text = "\n".join([report.message, *(case.message for case in report.cases)])
+    missing = [name for name in unavailable if f"'{name.partition('.')[0]}" in text]
+    if report.cause is not Cause.DEPENDENCY or not missing:
+        return report
+    reasons = [f"{name} was not installed: {unavailable[name]}" for name in missing]
+    return report.model_copy(update={"message": canonicalise("\n".join([report.message, *reasons]).strip())})
 
 
 def _is_not_exercised(report: TestReport) -> bool:

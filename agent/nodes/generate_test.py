@@ -17,7 +17,7 @@ from agent.nodes.asking import (
     count_readings,
 )
 from agent.state import Node, Role, Scaffold, State, Step, Tools
-from agent.types import Cause, Status, TestReport
+from agent.types import Status, TestReport
 
 _CLASH = (
     "the cases cannot be combined with the code in one file: use names that start with given_ for your helpers, "
@@ -62,7 +62,7 @@ class GenerateTest(Node):
         """
         snippet = tools.language.inspect(state["pair"].code)
         if snippet.problem is not None:
-            report = TestReport(status=Status.ERROR, cause=Cause.SNIPPET, message=snippet.problem)
+            report = TestReport(status=Status.ERROR, cause=snippet.cause, message=snippet.problem)
             return Step("snippet_error", {"snippet": snippet, "report": report})
         # a new program does not include the repairs of the earlier one, so it may need as many repairs
         update = await self._write(snippet, state, tools)

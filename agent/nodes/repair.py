@@ -6,16 +6,16 @@ correct the program.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from agent.errors import DependencyUnavailable
 from agent.history import Command, Program
 from agent.languages.base import MalformedProgram
 from agent.llm import parsing
 from agent.nodes.asking import EXECUTION, PAIR, collect_execution_variables, collect_pair_variables
-from agent.sandbox.base import Environment
+from agent.nodes.execute import explain_missing
 from agent.sandbox.commands import Install, Refuse, RunCommand, read_commands
+from agent.sandbox.installer import Installer
 from agent.state import Node, Role, State, Step, Tools
 from agent.types import Cause
 
@@ -64,49 +64,31 @@ class Repair(Node):
             update = await self._install_missing(state, tools)
             if "environment" in update:
                 return Step("repaired", {**update, "installs": installs + 1, "repairs": repairs + 1})
-        if state.get("rounds", 0) >= tools.config.max_try_time:
-            return Step("given_up", update)
-        changed, stage_two = await self._run_commands({**state, **update}, tools)
-        update = {**update, **stage_two}
+        changed = False
+        if state.get("rounds", 0) < tools.config.max_try_time:
+            changed, stage_two = await self._run_commands({**state, **update}, tools)
+            update = {**update, **stage_two}
         if not changed:
             await tools.sandbox.renew()
-            return Step("given_up", update)
+            unavailable = update.get("unavailable", state.get("unavailable", {}))
+            return Step("given_up", {**update, "report": explain_missing(state["report"], unavailable)})
         return Step("repaired", {**update, "rounds": state.get("rounds", 0) + 1, "repairs": repairs + 1})
 
     async def _install_missing(self, state: State, tools: Tools) -> State:
         sought = state.get("sought", frozenset())
         names = [n for n in tools.language.missing(state["program"], state["result"]) if n not in sought]
-        packages: list[str] = []
-        for name in names:
-            try:
-                requirement = tools.language.requirement(name) or await tools.sandbox.find_requirement(name)
-            except DependencyUnavailable as error:
-                tools.history.add(Command(command=f"pip install {name}", outcome="failed", output=str(error)))
-            else:
-                packages += [] if requirement is None else [requirement]
-        update: State = {"sought": sought | set(names)}
-        if packages and (environment := await self._install(packages, state.get("environment"), tools)) is not None:
+        environment, reasons = await _make_installer(tools).install_modules(names, state.get("environment"))
+        update: State = {"sought": sought | set(names), "unavailable": {**state.get("unavailable", {}), **reasons}}
+        if environment is not None:
             update["environment"] = environment
         return update
-
-    async def _install(self, requirements: list[str], current: Environment | None, tools: Tools) -> Environment | None:
-        """Install all requirements at once. If that fails, install them one by one.
-
-        Requirements that cannot be installed are then skipped.
-        """
-        environment = await self._build(requirements, current, tools)
-        if environment is not None or len(requirements) == 1:
-            return environment
-        for requirement in requirements:
-            environment = await self._build([requirement], environment or current, tools) or environment
-        return environment
 
     async def _run_commands(self, state: State, tools: Tools) -> tuple[bool, State]:
         commands, update = await self._ask(state, tools)
         changed, current = bool(update), state.get("environment")
         for command, step in read_commands(commands):
             if isinstance(step, Install):
-                environment = await self._build(step.requirements, current, tools, command=command)
+                environment, _ = await _make_installer(tools).install(step.requirements, current, command=command)
                 if environment is not None:
                     changed |= current is None or environment.key != current.key
                     current = update["environment"] = environment
@@ -127,20 +109,6 @@ class Repair(Node):
         succeeded = result.exit_code == 0
         tools.history.add(Command(command=command, outcome="ran" if succeeded else "failed", output=result.output))
         return succeeded
-
-    async def _build(
-        self, requirements: Iterable[str], current: Environment | None, tools: Tools, *, command: str | None = None
-    ) -> Environment | None:
-        """Build an environment with the current and the new requirements. Return None if that fails."""
-        all_requirements = dict.fromkeys((*(() if current is None else current.requirements), *requirements))
-        command = command or "pip install " + " ".join(requirements)
-        try:
-            environment = await tools.sandbox.build_environment(tuple(all_requirements))
-        except DependencyUnavailable as error:
-            tools.history.add(Command(command=command, outcome="failed", output=str(error)))
-            return None
-        tools.history.add(Command(command=command, outcome="installed", output=" ".join(environment.installed)))
-        return environment
 
 
 class RepairProgram(Repair):
@@ -182,6 +150,10 @@ class RepairProgram(Repair):
         if corrected is None or reply.program is None:
             return reply.commands, {}
         return reply.commands, {"program": corrected.with_stand_ins((*program.stand_ins, *reply.program.stand_ins))}
+
+
+def _make_installer(tools: Tools) -> Installer:
+    return Installer(tools.sandbox, tools.language.requirement, tools.history.add)
 
 
 def _collect_variables(state: State, tools: Tools) -> dict[str, Any]:

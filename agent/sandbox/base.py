@@ -209,7 +209,7 @@ class EnvironmentBuilder(ABC):
         This method is for import names that the built-in table of import names does not contain.
 
         Raises:
-            DependencyUnavailable: the package index does not respond.
+            DependencyUnavailable: the distribution is refused, or the package index does not respond.
             SandboxError: the builder failed.
         """
         return None

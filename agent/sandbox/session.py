@@ -208,7 +208,7 @@ class SandboxSession:
         This method is for import names that the built-in table of import names does not contain.
 
         Raises:
-            DependencyUnavailable: the package index does not respond.
+            DependencyUnavailable: the distribution is refused, or the package index does not respond.
             SandboxError: the builder failed.
         """
         return await self._backend.environments.find_requirement(import_name)

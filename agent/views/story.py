@@ -177,7 +177,7 @@ def _describe_repair(annotation: Annotation, history: History | None) -> str:
 
 
 def _describe_test(test: TestReport) -> str:
-    if not test.cases and test.cause is Cause.SNIPPET:
+    if not test.cases and test.cause in (Cause.SNIPPET, Cause.DEPENDENCY):
         return "does not parse"
     if test.vacuous:
         return f"test {test.outcome}"

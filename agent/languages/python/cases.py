@@ -11,6 +11,7 @@ from agent.languages.python.source import (
     Definition,
     Function,
     find_bound_names,
+    find_imported_names,
     find_imported_roots,
     find_used_names,
     get_last_name,
@@ -23,7 +24,7 @@ from agent.languages.python.source import (
     walk,
     walk_scope,
 )
-from agent.sandbox.dependencies.imports import PYTHON2_MODULES, is_stdlib
+from agent.sandbox.dependencies.imports import PYTHON2_MODULES, find_known_name, is_stdlib
 
 MAX_CASES = 50
 """Maximum number of test cases in a program."""
@@ -157,22 +158,25 @@ def find_stand_ins(placement: Placement) -> tuple[str, ...]:
     return tuple(name for name in find_used_names(placement.statements) if name in names)
 
 
-def find_third_party_modules(tree: ast.Module) -> tuple[str, ...]:
-    """Return the top-level modules to install, in order of appearance.
+def find_third_party_modules(tree: ast.Module, *, optional: bool = False) -> tuple[str, ...]:
+    """Return the modules to install, in order of appearance: dotted names in the import map, or top-level modules.
 
-    Excludes modules whose absence the code handles, and modules that the code adds to `sys.modules`.
+    Excludes modules that the code adds to `sys.modules` and, unless `optional` is true, modules whose absence the code
+    handles.
     """
     tolerant = [
         node for node in ast.walk(tree) if isinstance(node, ast.Try) and any(map(_catches_missing, node.handlers))
     ]
-    optional = set(walk(part for node in tolerant for part in (*node.body, *node.handlers)))
+    tolerated = set(walk(part for node in tolerant for part in (*node.body, *node.handlers)))
     imports = [
-        node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node not in optional
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.Call) and (optional or node not in tolerated)
     ]
     imports.sort(key=lambda node: (node.lineno, node.col_offset))
     stand_ins = find_provided_modules(tree)
-    roots = dict.fromkeys(root for node in imports for root in find_imported_roots(node))
-    return tuple(root for root in roots if is_third_party(root) and root not in stand_ins)
+    names = dict.fromkeys(find_known_name(name) for node in imports for name in find_imported_names(node))
+    return tuple(name for name in names if is_third_party(name) and name.partition(".")[0] not in stand_ins)
 
 
 def is_third_party(name: str) -> bool:

@@ -12,8 +12,6 @@ from agent.languages.python.source import (
     MOST_LISTED,
     Definition,
     Function,
-    TooLarge,
-    Unparsable,
     find_bound_names,
     find_fragment_reason,
     find_imported_roots,
@@ -37,15 +35,11 @@ def examine(code: str) -> tuple[str | None, tuple[str, ...]]:
     """Return the reason why normalised code cannot be tested (or None), and advice for the test generator.
 
     Raises:
+        Unparsable: the code does not parse.
         TooLarge: the code is too long or too deeply nested to be parsed.
     """
-    try:
-        tree = parse(code)
-        fragment = find_fragment_reason(code)
-    except TooLarge:
-        raise
-    except Unparsable as error:
-        return str(error), ()
+    tree = parse(code)
+    fragment = find_fragment_reason(code)
     if not [node for node in tree.body if node not in find_leading_futures(tree.body)]:
         return "it contains no statement", ()
     advice = [sentence for advise in _ADVICE for sentence in advise(tree)]

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 from agent.errors import SnippetTooLarge
 from agent.languages.base import Language, MalformedProgram, Mutation, Program, Snippet
-from agent.languages.python import cases, reporting, signatures
+from agent.languages.python import cases, dependencies, reporting, signatures
 from agent.languages.python.insertion import MARKER, place_snippet
 from agent.languages.python.inspection import examine
 from agent.languages.python.mutants import create_mutants, create_universal_mocks
-from agent.languages.python.source import TooLarge, Unparsable, normalise
+from agent.languages.python.source import PYTHON_VERSION, NewerSyntax, TooLarge, Unparsable, normalise
 from agent.sandbox.base import SENTINEL, RunResult, SandboxJob
 from agent.sandbox.dependencies.imports import find_requirement
 from agent.sandbox.inside import read_source
-from agent.types import TestReport
+from agent.types import Cause, TestReport
 
 
 class PythonLanguage(Language):
@@ -31,6 +31,9 @@ class PythonLanguage(Language):
             problem, advice = examine(code)
         except TooLarge as error:
             raise SnippetTooLarge(f"the snippet is too large: {error}") from error
+        except Unparsable as error:
+            problem = str(Unparsable(f"{error.reason} (parsed by Python {PYTHON_VERSION})", error.line))
+            return Snippet(code, problem, cause=Cause.DEPENDENCY if isinstance(error, NewerSyntax) else Cause.SNIPPET)
         return Snippet(code, problem, advice)
 
     def insert(self, template: str, snippet: Snippet) -> Program:
@@ -94,7 +97,7 @@ class PythonLanguage(Language):
 
     def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:
         """Return the import names to install, or an empty tuple if none was missing in the run."""
-        return reporting.find_missing_modules(program, result)
+        return dependencies.find_missing_modules(program, result)
 
     def requirement(self, import_name: str) -> str | None:
         """Return the requirement that provides an import name, or None if the requirement is unknown."""

@@ -13,27 +13,20 @@ from functools import cached_property
 
 from agent.languages.base import Program
 from agent.languages.canonical import canonicalise
-from agent.languages.python import python2
-from agent.languages.python.cases import find_introspection, find_provided_modules, is_third_party
+from agent.languages.python import dependencies, python2
+from agent.languages.python.cases import find_introspection, find_provided_modules
+from agent.languages.python.dependencies import PROGRAM_FILE
 from agent.languages.python.insertion import MAX_PROGRAM
 from agent.languages.python.inspection import does_work_at_load
 from agent.languages.python.source import Definition, find_bound_names, get_start_line, parse
 from agent.sandbox.base import Frame, ReportLine, RunResult
-from agent.sandbox.dependencies.imports import PYTHON2_MODULES
 from agent.types import CaseOutcome, CaseResult, Cause, Status, TestReport
 
 MAX_MESSAGE = 1_500
 """Maximum length of a case's message, in characters."""
 
-PROGRAM_FILE = "program.py"
-"""The program's file name in a sandbox and in traceback frames."""
-
 # standard library modules that wait for threads, tasks or queues
 _WAITING = re.compile(r"/python3[^/]*/(?:(?:threading|queue|selectors)|(?:asyncio|concurrent/futures)/\w+)\.py$")
-_NO_MODULE = re.compile(r"No module named '?([\w.]+)'?")
-_OPTIONAL = re.compile(r"Missing optional dependency '([\w.-]+)'")
-_CANNOT_IMPORT = re.compile(r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'")
-_NO_LIBRARY = re.compile(r"cannot open shared object file")
 _NOT_DEFINED = re.compile(r"name '(\w+)' is not defined")
 _NO_ATTRIBUTE = re.compile(r"(?:type object )?'(\w+)' (?:object )?has no attribute '(\w+)'")
 _NO_MODULE_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'")
@@ -85,16 +78,6 @@ def build_report(program: Program, result: RunResult) -> TestReport:
         message=canonicalise(message, MAX_MESSAGE),
         introspection=find_introspection(blame.tree),
     )
-
-
-def find_missing_modules(program: Program, result: RunResult) -> tuple[str, ...]:
-    """Return the missing modules and the program's other third-party modules, which share one environment.
-
-    The result is empty if no module is missing.
-    """
-    records = [record for record in result.records if record.kind in ("load", "case")]
-    missing = dict.fromkeys(name for record in records if (name := find_missing_module(record)) is not None)
-    return tuple(dict.fromkeys((*missing, *program.imports))) if missing else ()
 
 
 def _group_by_case(cases: Sequence[str], records: Sequence[ReportLine], kind: str) -> dict[str, list[ReportLine]]:
@@ -177,7 +160,9 @@ def _build_result(name: str, outcome: CaseOutcome, message: str, cause: Cause | 
 def _describe(program: Program, blame: Blame, record: ReportLine) -> str:
     kind = record.error_type or "an error"
     text = f"{kind}: {record.message}" if record.message else kind
-    return text + _describe_location(program, blame, record.frames)
+    text += _describe_location(program, blame, record.frames)
+    hint = dependencies.explain(record)
+    return f"{text}; {hint}" if hint and blame.judge_record(record) is Cause.DEPENDENCY else text
 
 
 def _describe_location(program: Program, blame: Blame, frames: Sequence[Frame]) -> str:
@@ -213,13 +198,6 @@ def _decide_verdict(cases: Sequence[CaseResult], incident: _Incident | None) -> 
     return Status.PASSED, None
 
 
-def find_missing_module(record: ReportLine) -> str | None:
-    """Return the missing top-level third-party module that a record names, or None."""
-    match = _NO_MODULE.match(record.message) or _OPTIONAL.search(record.message)
-    root = match[1].partition(".")[0] if match and _is_import_error(record) else ""
-    return root if root and is_third_party(root) else None
-
-
 class Blame:
     """Determines the causes of a program's failures."""
 
@@ -228,11 +206,14 @@ class Blame:
 
     def judge_record(self, record: ReportLine) -> Cause:
         """Return the cause of an exception that was raised in a case or while the program was loaded."""
-        if _is_import_error(record) and (cause := self._judge_import(record)) is not None:
+        if (cause := dependencies.judge_import(record, self.tree)) is not None:
             return cause
         if self._lacks_scaffolding(record):
             return Cause.PROGRAM
-        return self.judge_frames(record.frames) or Cause.PROGRAM
+        frame = find_innermost(record.frames)
+        if frame is None or not self.is_snippet_line(frame.line):
+            return Cause.PROGRAM
+        return Cause.DEPENDENCY if dependencies.is_of_environment(record, frame, self.tree) else Cause.SNIPPET
 
     def judge_frames(self, frames: Sequence[Frame]) -> Cause | None:
         """Return the cause according to the innermost frame of the program, or None if there is no such frame."""
@@ -276,24 +257,9 @@ class Blame:
         """Return whether a line of the program belongs to the snippet."""
         return self._program.first_line <= line <= self._program.last_line
 
-    def _judge_import(self, record: ReportLine) -> Cause | None:
-        message = record.message
-        if find_missing_module(record) is not None or _NO_LIBRARY.search(message):
-            return Cause.DEPENDENCY
-        match = _NO_MODULE.match(message)
-        if message.startswith("attempted relative import") or (match and match[1].partition(".")[0] in PYTHON2_MODULES):
-            return Cause.PROGRAM
-        if match := _CANNOT_IMPORT.search(message):
-            name, module = match[1], match[2]
-            root = module.partition(".")[0]
-            if root in find_provided_modules(self.tree) or name in python2.ATTRIBUTES.get(module, ()):
-                return Cause.PROGRAM
-            return Cause.DEPENDENCY if is_third_party(root) and root != "test_program" else None
-        return None
-
     def _lacks_scaffolding(self, record: ReportLine) -> bool:
         """Return whether the snippet failed because the program did not set up what the snippet needs."""
-        kind, message = _get_kind(record), record.message
+        kind, message = dependencies.get_kind(record), record.message
         if self.judge_frames(record.frames) is not Cause.SNIPPET:
             return False
         if kind == "NameError":
@@ -335,11 +301,3 @@ class Blame:
 def find_innermost(frames: Sequence[Frame]) -> Frame | None:
     """Return the innermost frame of the program."""
     return next((frame for frame in reversed(frames) if frame.file == PROGRAM_FILE), None)
-
-
-def _get_kind(record: ReportLine) -> str:
-    return record.error_type.rpartition(".")[2]
-
-
-def _is_import_error(record: ReportLine) -> bool:
-    return _get_kind(record) in ("ImportError", "ModuleNotFoundError")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,10 +16,13 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TypeGuard
 
-from agent.languages.python import python2
+from agent.languages.python import newer, python2
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+PYTHON_VERSION = "{}.{}".format(*sys.version_info)
+"""The version of the Python that parses code."""
+
 MAX_CHARACTERS = 100_000
 """Maximum length of code to parse, in characters. Parsing dense code of this length takes 0.4 s and 60 MB."""
 
@@ -42,6 +46,10 @@ class Unparsable(ValueError):
         self.reason = reason
         self.line = line
         super().__init__(reason if line is None else f"{reason}, line {line}")
+
+
+class NewerSyntax(Unparsable):
+    """Raised for source that a later Python version may be able to parse."""
 
 
 class TooLarge(Unparsable):
@@ -130,8 +138,14 @@ def has_lost_newlines(code: str) -> bool:
     return False
 
 
-def describe_syntax_error(error: SyntaxError, code: str) -> str:
-    """Describe a syntax error by its likely cause, if there is an obvious one."""
+def _translate_syntax_error(error: SyntaxError, code: str) -> Unparsable:
+    """Return an error that names the likely cause of a syntax error, if there is an obvious one."""
+    if later := newer.name_syntax(error):
+        return NewerSyntax(f"it may need a later Python: {later} ({error.msg})", error.lineno)
+    return Unparsable(_describe_syntax_error(error, code), error.lineno)
+
+
+def _describe_syntax_error(error: SyntaxError, code: str) -> str:
     message = str(error.msg)
     if has_lost_newlines(code):
         return f"its newlines are missing ({message})"
@@ -156,7 +170,7 @@ def _translate_errors(code: str = "") -> Iterator[None]:
         with _suppress_warnings():
             yield
     except SyntaxError as error:
-        raise Unparsable(describe_syntax_error(error, code), error.lineno) from error
+        raise _translate_syntax_error(error, code) from error
     except UnicodeEncodeError as error:
         raise Unparsable("it contains lone surrogates, which source files cannot contain") from error
     except (RecursionError, MemoryError) as error:
@@ -289,16 +303,24 @@ def find_used_names(nodes: Iterable[ast.AST]) -> Mapping[str, None]:
     return {node.id: None for node in sorted(read, key=lambda node: (node.lineno, node.col_offset))}
 
 
-def find_imported_roots(node: ast.AST) -> tuple[str, ...]:
-    """Return the top-level modules that an import statement names.
+def find_imported_names(node: ast.AST) -> tuple[str, ...]:
+    """Return the dotted names that an import statement, or a call of `import_module` or `__import__`, imports.
 
-    Returns an empty tuple for relative imports and other nodes.
+    For `from a import b`, the name is `a.b`, because `b` may be a module. Returns an empty tuple for relative imports,
+    computed names and other nodes.
     """
     if isinstance(node, ast.Import):
-        return tuple(alias.name.partition(".")[0] for alias in node.names)
+        return tuple(alias.name for alias in node.names)
     if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-        return (node.module.partition(".")[0],)
+        return tuple(f"{node.module}.{alias.name}" for alias in node.names)
+    if isinstance(node, ast.Call) and get_last_name(node.func) in ("import_module", "__import__"):
+        return tuple(part.value for part in node.args[:1] if isinstance(part, ast.Constant) and type(part.value) is str)
     return ()
+
+
+def find_imported_roots(node: ast.AST) -> tuple[str, ...]:
+    """Return the top-level modules of the names that `find_imported_names` returns."""
+    return tuple(dict.fromkeys(name.partition(".")[0] for name in find_imported_names(node)))
 
 
 def get_last_name(node: ast.expr) -> str:

@@ -149,11 +149,10 @@ class WheelEnvironments(EnvironmentBuilder):
     async def find_requirement(self, import_name: str) -> str | None:
         """Return the requirement that provides an import name, or None if there is none.
 
-        Requirements that the index rule forbids are not returned. Without an index rule or network access, the result
-        is always None.
+        Without an index rule or network access, the result is always None.
 
         Raises:
-            DependencyUnavailable: the index does not respond.
+            DependencyUnavailable: the index rule refuses the distribution, or the index does not respond.
         """
         if self._policy.rule is None or not self._policy.network:
             return None

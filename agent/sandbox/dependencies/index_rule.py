@@ -45,13 +45,14 @@ class IndexRule:
         self._verdicts: dict[NormalizedName, str | None] = {}
 
     async def resolve(self, import_name: str) -> str | None:
-        """Return the requirement that provides an import name, or None if it is unknown.
+        """Return the requirement that provides an import name, or None if no distribution is known to provide it.
 
         Dotted names outside the map are treated as unknown, because a program that cannot import `a.b` has already
         imported `a`. Namespaces that many distributions share are treated as unknown, too.
 
         Raises:
-            DependencyUnavailable: the index does not respond or denies access. The error is marked as `temporary`.
+            DependencyUnavailable: the rule refuses the distribution; or the index does not respond or denies access,
+                and the error is marked as `temporary`.
         """
         requirement = find_requirement(import_name)
         if requirement is not None or is_stdlib(import_name) or import_name in PYTHON2_MODULES:
@@ -60,7 +61,9 @@ class IndexRule:
         # a distribution in the map provides other import names than this one
         if not (import_name.isascii() and import_name.isidentifier()) or name in _ALLOWED | _NAMESPACES:
             return None
-        return None if await self.find_refusal(name) is not None else name
+        if (reason := await self.find_refusal(name)) is not None:
+            raise DependencyUnavailable(reason)
+        return name
 
     async def find_refusal(self, distribution: str) -> str | None:
         """Return the reason why a distribution is refused, or None if it may be installed.

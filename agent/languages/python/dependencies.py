@@ -1,0 +1,110 @@
+"""Recognise failures of the environment: missing modules, other distributions or versions, and an older Python."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from agent.languages.base import Program
+from agent.languages.python import python2
+from agent.languages.python.cases import find_provided_modules, find_third_party_modules, is_third_party
+from agent.languages.python.insertion import MAX_PROGRAM
+from agent.languages.python.source import PYTHON_VERSION, find_imported_roots, parse
+from agent.sandbox.base import Frame, ReportLine, RunResult
+from agent.sandbox.dependencies.imports import PYTHON2_MODULES, find_known_name, guess_distribution, is_stdlib
+from agent.types import Cause
+
+PROGRAM_FILE = "program.py"
+"""The program's file name in a sandbox and in traceback frames."""
+
+_NO_MODULE = re.compile(r"No module named '?([\w.]+)'?(?!.*is not a package$)")
+_OPTIONAL = re.compile(r"Missing optional dependency '([\w.-]+)'")
+_CANNOT_IMPORT = re.compile(
+    r"cannot import name '(?P<name>\w+)' from (?:partially initialized module )?'(?P<module>[\w.]+)'"
+)
+_NO_ATTRIBUTE = re.compile(r"module '(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'")
+_NO_LIBRARY = re.compile(r"cannot open shared object file")
+_IN_PROGRAM = re.compile(rf"\({re.escape(PROGRAM_FILE)}, line \d+\)$")
+_SYNTAX_ERRORS = ("SyntaxError", "IndentationError", "TabError")
+
+
+def find_missing_modules(program: Program, result: RunResult) -> tuple[str, ...]:
+    """Return the missing modules and the program's other third-party modules, which share one environment.
+
+    The result is empty if no module is missing.
+    """
+    records = [record for record in result.records if record.kind in ("load", "case")]
+    missing = [name for record in records if (name := _find_missing_module(record)) is not None]
+    if not missing:
+        return ()
+    # Python names only the first part that it cannot find, such as `google` for `google.protobuf`
+    imports = find_third_party_modules(parse(program.source, MAX_PROGRAM), optional=True)
+    submodules = {name: [module for module in imports if module.startswith(f"{name}.")] for name in missing}
+    modules = [module for name in missing for module in submodules[name] or [find_known_name(name)]]
+    return tuple(dict.fromkeys((*modules, *program.imports)))
+
+
+def judge_import(record: ReportLine, tree: ast.Module) -> Cause | None:
+    """Return the cause of an import error, or None if the frames of the traceback determine it."""
+    if not _is_import_error(record):
+        return None
+    message = record.message
+    match = _NO_MODULE.match(message)
+    if message.startswith("attempted relative import") or (match and match[1].partition(".")[0] in PYTHON2_MODULES):
+        return Cause.PROGRAM
+    if match or _find_missing_module(record) is not None or _NO_LIBRARY.search(message):
+        return Cause.DEPENDENCY
+    if match := _CANNOT_IMPORT.search(message):
+        name, module = match["name"], match["module"]
+        root = module.partition(".")[0]
+        if root in find_provided_modules(tree) or name in python2.ATTRIBUTES.get(module, ()):
+            return Cause.PROGRAM
+        return Cause.DEPENDENCY if is_third_party(root) and root != "test_program" else None
+    return None
+
+
+def is_of_environment(record: ReportLine, frame: Frame, tree: ast.Module) -> bool:
+    """Return whether an exception shows a fault of a library or an older Python. `frame` is the program's innermost.
+
+    This is true for import errors that a library raises, for libraries that fail while they are imported, for names
+    that third-party modules lack, and for syntax of the program that only this process's Python can parse.
+    """
+    kind, is_in_library = get_kind(record), record.frames[-1] is not frame
+    if kind in _SYNTAX_ERRORS and _IN_PROGRAM.search(record.message):
+        return True
+    if kind == "AttributeError" and (match := _NO_ATTRIBUTE.match(record.message)):
+        root = match["module"].partition(".")[0]
+        if is_third_party(root) and any(root in find_imported_roots(node) for node in ast.walk(tree)):
+            return True
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    if any(node.lineno <= frame.line <= (node.end_lineno or 0) for node in statements):
+        return is_in_library or kind in _SYNTAX_ERRORS
+    return is_in_library and _is_import_error(record)
+
+
+def explain(record: ReportLine) -> str:
+    """Return what the environment may lack, according to an exception, or an empty text."""
+    match = _NO_MODULE.match(record.message)
+    if match and _is_import_error(record) and is_stdlib(match[1]):
+        return f"the sandbox's Python does not have the standard module {match[1]}"
+    if get_kind(record) in _SYNTAX_ERRORS and _IN_PROGRAM.search(record.message):
+        return f"Python {PYTHON_VERSION} parsed the code, but the sandbox's Python is older"
+    match = _CANNOT_IMPORT.search(record.message) or _NO_ATTRIBUTE.match(record.message)
+    if match and (distribution := guess_distribution(match["module"])):
+        return f"the package {distribution} is not in the import map and may be another project than the code expects"
+    return ""
+
+
+def get_kind(record: ReportLine) -> str:
+    """Return the name of the exception's class."""
+    return record.error_type.rpartition(".")[2]
+
+
+def _is_import_error(record: ReportLine) -> bool:
+    return get_kind(record) in ("ImportError", "ModuleNotFoundError")
+
+
+def _find_missing_module(record: ReportLine) -> str | None:
+    """Return the missing third-party module that a record names, or None. The name may be dotted."""
+    match = _NO_MODULE.match(record.message) or _OPTIONAL.search(record.message)
+    return match[1] if match and _is_import_error(record) and is_third_party(match[1]) else None
