@@ -17,7 +17,7 @@ from agent.errors import DependencyUnavailable, ModelError, Outage, SandboxError
 from agent.events import Event, StepDone
 from agent.languages import PythonLanguage, Snippet
 from agent.llm.base import Call
-from agent.sandbox.base import CommandResult, ReportLine, RunResult, SandboxJob
+from agent.sandbox.base import CommandResult, Environment, ReportLine, RunResult, SandboxJob
 from agent.state import Node, State, Step, Tools
 from agent.store import load_run
 from agent.types import Cause, Status, Usage, Verdict
@@ -87,12 +87,13 @@ async def test_a_snippet_beyond_the_limits_causes_an_error_and_no_label(code: st
     assert [call.role for call in model.calls] == ["screen"]
 
 
-async def test_a_snippet_that_does_not_parse_is_decided_by_the_arbiter_without_a_test() -> None:
+@pytest.mark.parametrize(("code", "cause"), [("def f(:\n", Cause.SNIPPET), ("x = t'{y}'\n", Cause.DEPENDENCY)])
+async def test_a_snippet_that_does_not_parse_is_decided_by_the_arbiter_without_a_test(code: str, cause: Cause) -> None:
     sandbox = ScriptedSandbox()
-    broken = PAIR.model_copy(update={"code": "def f(:\n"})
+    broken = PAIR.model_copy(update={"code": code})
     annotation = await annotate({"screen": [screen()], "arbitrate": [label(0)]}, sandbox, broken)
     assert annotation.test is not None
-    assert (annotation.test.status, annotation.test.cause) == (Status.ERROR, Cause.SNIPPET)
+    assert (annotation.test.status, annotation.test.cause) == (Status.ERROR, cause)
     assert (annotation.label, sandbox.acquired) == (0, 0)
 
 
@@ -170,6 +171,26 @@ async def test_the_model_sees_a_failed_installation() -> None:
     repair = next(call for call in model.calls if call.role == "repair")
     assert "no package index answers" in repair.messages[-1].content
     assert annotation.error is None
+
+
+async def test_one_unavailable_package_does_not_keep_out_the_others() -> None:
+    def build(requirements: Sequence[str]) -> Environment | DependencyUnavailable:
+        return DependencyUnavailable("no usable wheel") if "mysqlclient" in requirements else environment(requirements)
+
+    runs = iter([fail_import("attr"), fail_import("MySQLdb")])
+    sandbox = ScriptedSandbox(lambda _: next(runs), environments=build)
+    source = f"import attr, MySQLdb\n{PROGRAM}"
+    replies = {
+        "screen": [screen()],
+        "generate_test": [program(source)],
+        "repair": [commands()],
+        "arbitrate": [label(0)],
+    }
+    annotation = await annotate(replies, sandbox)
+    assert annotation.test is not None
+    assert (annotation.installed, annotation.test.cause) == (("attrs==1",), Cause.DEPENDENCY)
+    assert sandbox.requirements == [("attrs", "mysqlclient"), ("attrs",), ("attrs", "mysqlclient")]
+    assert "no usable wheel" in annotation.test.message
 
 
 async def test_a_broken_sandbox_is_replaced_once() -> None:

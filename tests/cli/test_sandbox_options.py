@@ -89,9 +89,11 @@ def test_memory_limit_is_applied(agent: Commands, backend: str) -> None:
 
 @pytest.fixture
 def index(open_folder: Path, tmp_path: Path) -> dict[str, str]:
-    """pip's settings for a folder with two versions of one distribution."""
+    """pip's settings for a folder with two versions of one distribution, and with two distributions in the map."""
     for version in ("1.0", "2.0"):
         make_wheel(open_folder, "ourowntool", version)
+    make_wheel(open_folder, "attrs", files={"attr.py": ""})
+    make_wheel(open_folder, "protobuf", files={"google/protobuf/message.py": ""})
     cache = str(tmp_path / "cache")
     settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(open_folder), "PIP_CONFIG_FILE": "/dev/null"}
     return {**settings, "PIP_EXTRA_INDEX_URL": "", "XDG_CACHE_HOME": cache}
@@ -99,13 +101,16 @@ def index(open_folder: Path, tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture(params=BACKENDS)
 async def backend_name(request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    """Each backend. Afterwards the test's distribution is removed from its store."""
+    """Each backend. Afterwards the test's distributions are removed from its store."""
     name: str = request.param
     yield name
     backend = await choose(SandboxConfig(backend=name, pool=0), lambda _line: None)
     assert isinstance(backend, HasStore)
     stored = await backend.store.list_environments()
-    await discard(backend.store, [entry for entry in stored if entry.installed == ("ourowntool==1.0",)])
+    await discard(
+        backend.store,
+        [entry for entry in stored if {"ourowntool==1.0", "attrs==1.0", "protobuf==1.0"} & {*entry.installed}],
+    )
     await backend.close()
 
 
@@ -119,6 +124,25 @@ def test_packages_of_the_requirements_file_are_installed(
     assert result.code == 0, (result.out, result.err)
     assert result.json["installed"] == ["ourowntool==1.0"]
     assert result.json["environment"]
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "installed"),
+    [
+        ("from google.protobuf import message\n", "passed", ["protobuf==1.0"]),
+        ("import attr\ndef load():\n    import MySQLdb\n", "passed", ["attrs==1.0"]),
+        ("import attr, MySQLdb\n", "error", ["attrs==1.0"]),
+    ],
+)
+def test_packages_of_missing_modules_are_installed_as_far_as_possible(
+    agent: Commands, index: dict[str, str], backend_name: str, code: str, status: str, installed: list[str]
+) -> None:
+    program = agent.write("t.py", "# <candidate>\ndef test_a():\n    assert f() == 2\n")
+    snippet = agent.write("code.py", f"{code}def f():\n    return 2\n")
+    report = agent("exec", program, "--code", snippet, "--sandbox", backend_name, "--json", **index).json
+    assert (report["status"], report["installed"]) == (status, installed)
+    assert report["cause"] == (None if status == "passed" else "dependency")
+    assert ("mysqlclient" in report["message"]) == (status == "error")
 
 
 @pytest.mark.bwrap

@@ -15,12 +15,14 @@ import pytest
 from pytest_httpserver import HTTPServer
 
 from agent.errors import DependencyUnavailable, InterpreterUnavailable
+from agent.languages import PythonLanguage
 from agent.sandbox import interpreter
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.dependencies.environments import DependencyPolicy
 from agent.sandbox.docker.backend import DockerBackend
 from agent.sandbox.docker.images import find_image
+from agent.types import Cause
 from tests.pythons import build_image, copy_python, remove_image
 from tests.sandbox.conftest import BACKENDS, LIMITS, VOLUME, make_job, passes, require_backend
 from tests.sandbox.wheelhouse import make_project_page, make_wheel, use_index
@@ -105,6 +107,21 @@ async def test_programs_run_on_the_requested_python(start_backend: StartBackend)
     assert backend.describe()["python"].startswith(f"{OTHER}.")
     assert await run(backend, IS_OTHER)
     assert await run(backend, IS_OTHER, hash_seed="7")
+
+
+@pytest.mark.pyenv
+@pytest.mark.parametrize(
+    "code", ["def f():\n    match 1:\n        case _:\n            return 1", "import tomllib\ndef f():\n    return 1"]
+)
+async def test_what_an_older_python_lacks_is_not_the_fault_of_the_snippet(
+    start_backend: StartBackend, code: str
+) -> None:
+    backend, python = await start_backend(python=OTHER), PythonLanguage()
+    program = python.insert("# <candidate>\ndef test_a():\n    assert f() == 1\n", python.inspect(code))
+    sandbox = await backend.acquire()
+    result = await sandbox.run(python.job(program, environment=None, timeout=5.0))
+    await sandbox.release()
+    assert python.report(program, result).cause is Cause.DEPENDENCY
 
 
 @pytest.fixture

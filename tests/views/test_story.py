@@ -171,6 +171,7 @@ def test_the_path_describes_test_outcomes() -> None:
             "test timeout by the snippet, 1 of 2",
         ),
         (TestReport(status=Status.ERROR, cause=Cause.SNIPPET), "does not parse"),
+        (TestReport(status=Status.ERROR, cause=Cause.DEPENDENCY), "does not parse"),
     ):
         (stage,) = describe_path(label(test=report), None)
         assert stage.startswith(words)

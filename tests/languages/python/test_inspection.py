@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import SnippetTooLarge
 from agent.languages.python import PythonLanguage
-from agent.languages.python.source import has_lost_newlines
+from agent.languages.python.source import PYTHON_VERSION, has_lost_newlines
+from agent.types import Cause
 
 python = PythonLanguage()
 
@@ -50,6 +53,42 @@ def test_python_2_syntax_is_named(code: str, name: str) -> None:
 )
 def test_other_errors_are_not_reported_as_python_2(code: str) -> None:
     assert "Python 2" not in problem(code)
+
+
+OLDER_THAN_3_12 = pytest.mark.skipif(sys.version_info >= (3, 12), reason="this Python parses the code")
+NEWER = [
+    *(
+        pytest.param(code, marks=OLDER_THAN_3_12)
+        for code in (
+            'def f(d):\n    return f"{d["a"]}"',
+            "x = f'{', '.join(y)}'",
+            'x = f"{"\\n".join(y)}"',
+            "x = f'{y  # a comment\n}'",
+            "def first[T](a: list[T]) -> T:\n    return a[0]",
+            "class Stack[T](list):\n    pass",
+            "type Name = str | None",
+        )
+    ),
+    "try:\n    a()\nexcept KeyError, IndexError:\n    pass",
+    "try:\n    a()\nexcept A, b.C:\n    pass",
+    "x = t'Hello {name}'",
+]
+
+
+@pytest.mark.parametrize("code", NEWER)
+def test_code_for_a_later_python_is_not_the_cause_of_its_failure(code: str) -> None:
+    snippet = python.inspect(code)
+    assert (snippet.cause, "Python 2 syntax" in problem(code)) == (Cause.DEPENDENCY, False)
+    assert "(Python 3.1" in problem(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["x = = 1", "def f(:\n    pass", "x = f'{a!}'", "x = f'{a}' b", "type = = 1", "except A, e:", "print 'x'"],
+)
+def test_broken_code_and_python_2_code_are_the_cause_and_the_problem_states_the_version(code: str) -> None:
+    assert python.inspect(code).cause is Cause.SNIPPET
+    assert f"Python {PYTHON_VERSION}" in problem(code)
 
 
 def test_an_error_has_a_line_number() -> None:

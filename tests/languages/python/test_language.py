@@ -104,6 +104,19 @@ class TestImports:
         )
         assert program.imports == ("numpy", "requests", "yaml")
 
+    def test_modules_of_shared_namespaces_are_listed_by_the_names_in_the_import_map(self) -> None:
+        code = """
+import google.protobuf.message, zope.interface as z
+from azure import core
+def f():
+    from google.cloud.storage import Client
+    from ruamel.yaml import YAML
+    import importlib
+    importlib.import_module('google.auth.transport')
+"""
+        names = ("google.protobuf", "zope.interface", "azure.core", "google.cloud.storage", "ruamel", "google.auth")
+        assert insert("# <candidate>\ndef test_a():\n    pass\n", code).imports == names
+
     def test_optional_and_provided_modules_are_excluded(self) -> None:
         program = insert(
             "import sys, types\nsys.modules['redis'] = types.ModuleType('redis')\n"

@@ -151,6 +151,41 @@ class TestLoading:
         assert "No module named 'no_such_module_x'" in test_report.message
         assert summarise(report(ADD, "def test_a():\n    import no_such_module_x\n"))[1] is DEPENDENCY
 
+    @pytest.mark.parametrize("module", ["winreg", "msvcrt"])
+    @pytest.mark.parametrize("code", ["import {}\ndef f():\n    return 1", "def f():\n    import {}"])
+    def test_a_missing_standard_module_is_a_dependency(self, report: Report, code: str, module: str) -> None:
+        test_report = report(code.format(module), CALL)
+        assert summarise(test_report)[:2] == (Status.ERROR, DEPENDENCY)
+        assert "standard module" in test_report.message + test_report.cases[0].message
+
+    @pytest.mark.parametrize(
+        ("library", "code", "cause"),
+        [
+            ("raise ImportError('no display')", "import lib\ndef f():\n    return 1", DEPENDENCY),
+            ("from collections import Mapping", "import lib\ndef f():\n    return 1", DEPENDENCY),
+            ("import time\ntime.clock()", "def f():\n    from lib import x", DEPENDENCY),
+            ("print 'Python 2'", "def f():\n    import lib", DEPENDENCY),
+            ("def use():\n    raise ImportError('no tk')", "import lib\ndef f():\n    lib.use()", DEPENDENCY),
+            ("", "import lib\ndef f():\n    return lib.query()", DEPENDENCY),
+            ("", "from lib import query\ndef f():\n    return 1", DEPENDENCY),
+            ("def use():\n    return {}['a']", "import lib\ndef f():\n    lib.use()", SNIPPET),
+            ("x = None", "import lib\ndef f():\n    lib.x.y", SNIPPET),
+            ("", "import os\ndef f():\n    os.query()", SNIPPET),
+            ("", "def f():\n    eval('1 +')", SNIPPET),
+        ],
+    )
+    def test_a_library_that_fails_or_lacks_a_name_is_a_dependency(
+        self, report: Report, tmp_path: Path, library: str, code: str, cause: Cause
+    ) -> None:
+        (tmp_path / "lib.py").write_text(library)
+        assert summarise(report(code, CALL))[1] is cause
+
+    def test_syntax_that_only_this_python_can_parse_is_a_dependency(self) -> None:
+        for line, cause in ((2, PROGRAM), (3, DEPENDENCY)):
+            frames = (Frame("program.py", line, "<module>"),)
+            record = ReportLine("load", "", "error", "SyntaxError", f"invalid syntax (program.py, line {line})", frames)
+            assert python.report(program(ADD, CALL, "x = 1\n"), RunResult((record, ReportLine("end")))).cause is cause
+
     def test_an_exception_while_loading_the_snippet_is_an_error_of_the_snippet(self, report: Report) -> None:
         test_report = report("x = 1 / 0\ndef f():\n    return x", CALL)
         assert summarise(test_report) == (Status.ERROR, SNIPPET, [(NOT_RUN, None)])
@@ -240,6 +275,17 @@ class TestDependencies:
     def test_missing_modules_come_first_and_other_imports_follow(self) -> None:
         assert self.judge("No module named 'cv2.data'") == (DEPENDENCY, ("cv2", "numpy"))
         assert self.judge("No module named lxml") == (DEPENDENCY, ("lxml", "numpy", "cv2"))
+
+    @pytest.mark.parametrize(
+        ("message", "first"),
+        [("'google'", ["google.protobuf", "google.auth"]), ("'google.auth'", ["google.auth"]), ("'azure'", ["azure"])],
+    )
+    def test_a_missing_namespace_stands_for_the_modules_that_the_program_imports(
+        self, message: str, first: list[str]
+    ) -> None:
+        code = "try:\n    from google.protobuf import message\n    import google.auth\nexcept ImportError:\n    raise"
+        names = python.missing(program(code, CALL), self.record(f"No module named {message}"))
+        assert list(names) == first
 
     def test_an_optional_dependency_of_a_library_counts(self) -> None:
         message = "Missing optional dependency 'openpyxl'.  Use pip or conda to install openpyxl."

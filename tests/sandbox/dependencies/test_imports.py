@@ -16,7 +16,9 @@ from agent.sandbox.dependencies.imports import (
     REMOVED_FROM_STDLIB,
     WHEEL_SUBSTITUTES,
     find_distribution,
+    find_known_name,
     find_requirement,
+    guess_distribution,
     is_stdlib,
 )
 
@@ -29,6 +31,8 @@ from agent.sandbox.dependencies.imports import (
         ("sklearn.metrics.pairwise", "scikit-learn"),
         ("Crypto", "pycryptodome"),
         ("google.protobuf.message", "protobuf"),
+        ("azure.storage.blob", "azure-storage-blob"),
+        ("grpc", "grpcio"),
         ("psycopg2", "psycopg2-binary"),
         ("nose", "pynose"),
         ("numpy", "numpy"),
@@ -50,7 +54,9 @@ def test_standard_modules_have_no_distribution() -> None:
 
 def test_standard_modules_of_every_supported_python_are_recognised() -> None:
     assert all(map(is_stdlib, ("parser", "symbol", "formatter", "binhex", "dummy_threading")))
-    assert all(map(is_stdlib, ("os", "os.path", "json", "imp", "distutils.core", "telnetlib", "tomllib", "__future__")))
+    assert all(
+        map(is_stdlib, ("os", "os.path", "json", "imp", "distutils.core", "annotationlib", "tomllib", "__future__"))
+    )
     assert not any(map(is_stdlib, ("numpy", "urllib2", "StringIO", "")))
 
 
@@ -63,6 +69,13 @@ def test_python_2_modules_map_to_python_3_modules() -> None:
 def test_the_advice_for_a_python_2_import_names_the_python_3_module(name: str) -> None:
     advice = " ".join(PythonLanguage().inspect(f"import {name}\n").advice)
     assert f"`{name} (now {PYTHON2_MODULES[name]})`" in advice
+
+
+def test_a_dotted_name_is_reduced_to_the_part_that_the_map_contains() -> None:
+    names = ("google.protobuf.message", "google.cloud", "ruamel.yaml", "mpl_toolkits.mplot3d", "own.deep.module")
+    assert [find_known_name(name) for name in names] == ["google.protobuf", "google", "ruamel", "mpl_toolkits", "own"]
+    assert guess_distribution("own_tool.a") == "own-tool"
+    assert {guess_distribution(name) for name in ("PIL.x", "google.protobuf", "tkinter", "urllib2")} == {None}
 
 
 def test_every_entry_is_a_requirement_and_the_map_is_consistent() -> None:
