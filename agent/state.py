@@ -36,11 +36,10 @@ class State(TypedDict, total=False):
     `report` describes the latest execution, or why there was none; `result` is the raw result from the sandbox.
     `audited` is true if the screener labelled the pair, and the rest of the pipeline checks the verdict. `installs` and
     `rounds` count the program's repairs in stages 1 and 2 of Algorithm 1 in the CoSQA+ paper. `repairs` counts all
-    repairs for the pair that led to another execution. `sought` contains the modules whose packages were requested, and
-    `unavailable` maps those that were not installed to reasons. `weakness` explains to the model that writes the next
-    program why an earlier program proved nothing. It does not reveal the body of the snippet. `reading` is the reading
-    of the query that was tested, or that decided the label without a test. `matched` is the reading that the snippet
-    matches, according to the arbiter.
+    repairs for the pair that led to another execution. `weakness` explains to the model that writes the next program
+    why an earlier program proved nothing. It does not reveal the body of the snippet. `reading` is the reading of the
+    query that was tested, or that decided the label without a test. `matched` is the reading that the snippet matches,
+    according to the arbiter.
     """
 
     pair: Pair
@@ -59,7 +58,6 @@ class State(TypedDict, total=False):
     result: RunResult
     environment: Environment
     sought: frozenset[str]
-    unavailable: Mapping[str, str]
     rounds: int
     installs: int
     repairs: int

@@ -16,10 +16,11 @@ from agent.cli.options import ExecOptions
 from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, escape_hidden, print_json, print_text
 from agent.errors import InputError, SnippetTooLarge
+from agent.history import Command
 from agent.languages import Language, built_in_languages
 from agent.languages.base import MalformedProgram, Program
-from agent.nodes.execute import explain_missing, mark_unexercised
-from agent.sandbox.base import Environment, Progress, RunResult
+from agent.nodes.execute import explain_dependency, mark_unexercised
+from agent.sandbox.base import Environment, RunResult
 from agent.sandbox.dependencies.requirements import read_text
 from agent.sandbox.installer import Installer
 from agent.sandbox.select import choose
@@ -72,9 +73,7 @@ def run(program: Path, code: Path | None, options: ExecOptions, *, install: bool
             stack.push_async_callback(backend.close)
             session = SandboxSession(backend)
             stack.push_async_callback(session.close)
-            program_run = await _run_program(
-                language, test_program, session, config.pipeline.test_timeout, install, partial(print_text, console)
-            )
+            program_run = await _run_program(language, test_program, session, config.pipeline.test_timeout, install)
             return program_run, backend.describe()
 
     program_run, sandbox = run_interruptible(open_and_run())
@@ -87,7 +86,7 @@ def run(program: Path, code: Path | None, options: ExecOptions, *, install: bool
 
 
 async def _run_program(
-    language: Language, program: Program, session: SandboxSession, timeout: float, install: bool, progress: Progress
+    language: Language, program: Program, session: SandboxSession, timeout: float, install: bool
 ) -> _ProgramRun:
     async def run_in(environment: Environment | None) -> _ProgramRun:
         key = None if environment is None else environment.key
@@ -102,12 +101,11 @@ async def _run_program(
     first = await run_in(await session.build_initial_environment())
     if not install or first.report.cause is not Cause.DEPENDENCY:
         return first
-    installer = Installer(session, language.requirement, lambda step: progress(f"{step.command}: {step.outcome}"))
-    environment, unavailable = await installer.install_modules(
-        language.missing(program, first.result), first.environment
-    )
+    commands: list[Command] = []
+    installer = Installer(session, language.requirement, commands.append)
+    environment = await installer.install_modules(language.missing(program, first.result), first.environment)
     last = first if environment is None else await run_in(environment)
-    return replace(last, report=explain_missing(last.report, unavailable))
+    return replace(last, report=explain_dependency(last.report, commands))
 
 
 def _read_program(language: Language, program: Path, code: Path | None) -> Program:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
-from agent.history import Execution, Mutant, Program, Purpose
+from agent.history import Command, Execution, Mutant, Program, Purpose
 from agent.languages.canonical import canonicalise
 from agent.sandbox.base import Environment, RunResult, SandboxJob
 from agent.state import Node, State, Step, Tools
@@ -126,17 +126,16 @@ def mark_unexercised(report: TestReport, sentinel: TestReport) -> TestReport:
     return marked.model_copy(update={"status": Status.ERROR, "cause": Cause.PROGRAM, "message": _NO_CASE})
 
 
-def explain_missing(report: TestReport, unavailable: Mapping[str, str]) -> TestReport:
-    """Add to a report why the missing modules that it names were not installed. `unavailable` maps modules to reasons.
-
-    Reports with another cause than `dependency` are returned unchanged.
-    """
-    text = "\n".join([report.message, *(case.message for case in report.cases)])
-    missing = [name for name in unavailable if f"'{name.partition('.')[0]}" in text]
-    if report.cause is not Cause.DEPENDENCY or not missing:
+def explain_dependency(report: TestReport, commands: Iterable[Command]) -> TestReport:
+    """Add the failed installations to the message of a report. Changes only reports with the cause `dependency`."""
+    failures = [
+        f"{step.command} failed: {step.output}"
+        for step in commands
+        if step.outcome == "failed" and step.command.startswith("pip install")
+    ]
+    if report.cause is not Cause.DEPENDENCY or not failures:
         return report
-    reasons = [f"{name} was not installed: {unavailable[name]}" for name in missing]
-    return report.model_copy(update={"message": canonicalise("\n".join([report.message, *reasons]).strip())})
+    return report.model_copy(update={"message": canonicalise("\n".join([report.message, *failures]).strip())})
 
 
 def _is_not_exercised(report: TestReport) -> bool:

@@ -13,7 +13,7 @@ from agent.history import Command, Program
 from agent.languages.base import MalformedProgram
 from agent.llm import parsing
 from agent.nodes.asking import EXECUTION, PAIR, collect_execution_variables, collect_pair_variables
-from agent.nodes.execute import explain_missing
+from agent.nodes.execute import explain_dependency
 from agent.sandbox.commands import Install, Refuse, RunCommand, read_commands
 from agent.sandbox.installer import Installer
 from agent.state import Node, Role, State, Step, Tools
@@ -70,15 +70,15 @@ class Repair(Node):
             update = {**update, **stage_two}
         if not changed:
             await tools.sandbox.renew()
-            unavailable = update.get("unavailable", state.get("unavailable", {}))
-            return Step("given_up", {**update, "report": explain_missing(state["report"], unavailable)})
+            report = explain_dependency(state["report"], tools.history.history.commands)
+            return Step("given_up", {**update, "report": report})
         return Step("repaired", {**update, "rounds": state.get("rounds", 0) + 1, "repairs": repairs + 1})
 
     async def _install_missing(self, state: State, tools: Tools) -> State:
         sought = state.get("sought", frozenset())
         names = [n for n in tools.language.missing(state["program"], state["result"]) if n not in sought]
-        environment, reasons = await _make_installer(tools).install_modules(names, state.get("environment"))
-        update: State = {"sought": sought | set(names), "unavailable": {**state.get("unavailable", {}), **reasons}}
+        update: State = {"sought": sought | set(names)}
+        environment = await _make_installer(tools).install_modules(names, state.get("environment"))
         if environment is not None:
             update["environment"] = environment
         return update
@@ -88,7 +88,7 @@ class Repair(Node):
         changed, current = bool(update), state.get("environment")
         for command, step in read_commands(commands):
             if isinstance(step, Install):
-                environment, _ = await _make_installer(tools).install(step.requirements, current, command=command)
+                environment = await _make_installer(tools).install(step.requirements, current, command=command)
                 if environment is not None:
                     changed |= current is None or environment.key != current.key
                     current = update["environment"] = environment

@@ -11,13 +11,13 @@ from agent.languages.python.cases import find_provided_modules, find_third_party
 from agent.languages.python.insertion import MAX_PROGRAM
 from agent.languages.python.source import PYTHON_VERSION, find_imported_roots, parse
 from agent.sandbox.base import Frame, ReportLine, RunResult
-from agent.sandbox.dependencies.imports import PYTHON2_MODULES, find_known_name, guess_distribution, is_stdlib
+from agent.sandbox.dependencies.imports import PYTHON2_MODULES, find_known_name, find_requirement, is_stdlib
 from agent.types import Cause
 
 PROGRAM_FILE = "program.py"
 """The program's file name in a sandbox and in traceback frames."""
 
-_NO_MODULE = re.compile(r"No module named '?([\w.]+)'?(?!.*is not a package$)")
+_NO_MODULE = re.compile(r"No module named '?([\w.]+)'?")
 _OPTIONAL = re.compile(r"Missing optional dependency '([\w.-]+)'")
 _CANNOT_IMPORT = re.compile(
     r"cannot import name '(?P<name>\w+)' from (?:partially initialized module )?'(?P<module>[\w.]+)'"
@@ -52,7 +52,9 @@ def judge_import(record: ReportLine, tree: ast.Module) -> Cause | None:
     match = _NO_MODULE.match(message)
     if message.startswith("attempted relative import") or (match and match[1].partition(".")[0] in PYTHON2_MODULES):
         return Cause.PROGRAM
-    if match or _find_missing_module(record) is not None or _NO_LIBRARY.search(message):
+    # nothing is missing after `import os.nothing`
+    is_wrong = match and is_stdlib(match[1]) and message.endswith("is not a package")
+    if (match and not is_wrong) or _find_missing_module(record) is not None or _NO_LIBRARY.search(message):
         return Cause.DEPENDENCY
     if match := _CANNOT_IMPORT.search(message):
         name, module = match["name"], match["module"]
@@ -90,8 +92,9 @@ def explain(record: ReportLine) -> str:
     if get_kind(record) in _SYNTAX_ERRORS and _IN_PROGRAM.search(record.message):
         return f"Python {PYTHON_VERSION} parsed the code, but the sandbox's Python is older"
     match = _CANNOT_IMPORT.search(record.message) or _NO_ATTRIBUTE.match(record.message)
-    if match and (distribution := guess_distribution(match["module"])):
-        return f"the package {distribution} is not in the import map and may be another project than the code expects"
+    name = find_known_name(match["module"]) if match else ""
+    if is_third_party(name) and find_requirement(name) is None:
+        return f"the package {name} is not in the import map and may be another project than the code expects"
     return ""
 
 

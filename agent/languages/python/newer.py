@@ -17,11 +17,7 @@ _SYNTAX = tuple(
         ((3, 12), _F_STRING, r"""^unterminated string.*\n.*\0(?:f|rf|fr)["'].*\{"""),
         ((3, 13), "defaults of type parameters", r"\b(?:def|class)\s+\w+\s*\0?\[[^\]]*="),
         # in Python 2, the second name is a variable, which usually starts with a lower-case letter
-        (
-            (3, 14),
-            "except A, B",
-            r"^multiple exception.*\n.*\0[\w.]+\s*,\s*(?:[\w.]+\s*,.*|(?:\w+\.)+\w+|_*(?-i:[A-Z])\w*)\s*:",
-        ),
+        ((3, 14), "except A, B", r"^multiple exception.*\n.*\0[\w.]+\s*,\s*(?:[\w.]+[,.].*|(?-i:[A-Z])\w*)\s*:"),
         ((3, 14), "template string", r"""(?<!\w)(?:t|rt|tr)\0["']"""),
     )
     if sys.version_info < version

@@ -138,14 +138,8 @@ def has_lost_newlines(code: str) -> bool:
     return False
 
 
-def _translate_syntax_error(error: SyntaxError, code: str) -> Unparsable:
-    """Return an error that names the likely cause of a syntax error, if there is an obvious one."""
-    if later := newer.name_syntax(error):
-        return NewerSyntax(f"it may need a later Python: {later} ({error.msg})", error.lineno)
-    return Unparsable(_describe_syntax_error(error, code), error.lineno)
-
-
-def _describe_syntax_error(error: SyntaxError, code: str) -> str:
+def describe_syntax_error(error: SyntaxError, code: str) -> str:
+    """Describe a syntax error by its likely cause, if there is an obvious one."""
     message = str(error.msg)
     if has_lost_newlines(code):
         return f"its newlines are missing ({message})"
@@ -170,7 +164,9 @@ def _translate_errors(code: str = "") -> Iterator[None]:
         with _suppress_warnings():
             yield
     except SyntaxError as error:
-        raise _translate_syntax_error(error, code) from error
+        if later := newer.name_syntax(error):
+            raise NewerSyntax(f"it may need a later Python: {later} ({error.msg})", error.lineno) from error
+        raise Unparsable(describe_syntax_error(error, code), error.lineno) from error
     except UnicodeEncodeError as error:
         raise Unparsable("it contains lone surrogates, which source files cannot contain") from error
     except (RecursionError, MemoryError) as error:

@@ -21,9 +21,6 @@ PYTHON2_MODULES: Mapping[str, str] = _TABLES["python2_modules"]
 REMOVED_FROM_STDLIB: frozenset[str] = frozenset(_TABLES["removed_from_stdlib"])
 """Modules that were part of the standard library in earlier versions of Python 3."""
 
-ADDED_TO_STDLIB: frozenset[str] = frozenset(_TABLES["added_to_stdlib"])
-"""Modules that are part of the standard library only in versions of Python that are too new to run this package."""
-
 Resolver = Callable[[str], str | None]
 """A function like `find_requirement`. It returns the requirement that provides an import name, or None."""
 
@@ -31,7 +28,7 @@ Resolver = Callable[[str], str | None]
 def is_stdlib(name: str) -> bool:
     """Return whether a dotted name belongs to the standard library of any supported Python version."""
     top = name.partition(".")[0]
-    return top in sys.stdlib_module_names or top in REMOVED_FROM_STDLIB | ADDED_TO_STDLIB
+    return top in sys.stdlib_module_names or top in REMOVED_FROM_STDLIB
 
 
 def find_requirement(import_name: str) -> str | None:
@@ -51,14 +48,6 @@ def find_known_name(import_name: str) -> str:
     while "." in name and name not in DISTRIBUTIONS:
         name = name.rpartition(".")[0]
     return name
-
-
-def guess_distribution(module: str) -> str | None:
-    """Return the distribution that has the name of a third-party module, or None if the map contains the module."""
-    root = module.partition(".")[0]
-    if is_stdlib(root) or root in PYTHON2_MODULES or find_known_name(module) in DISTRIBUTIONS:
-        return None
-    return root.lower().replace("_", "-")
 
 
 def find_distribution(name: str) -> str:
