@@ -93,7 +93,7 @@ def explain(record: ReportLine) -> str:
         return f"Python {PYTHON_VERSION} parsed the code, but the sandbox's Python is older"
     match = _CANNOT_IMPORT.search(record.message) or _NO_ATTRIBUTE.match(record.message)
     name = find_known_name(match["module"]) if match else ""
-    if is_third_party(name) and find_requirement(name) is None:
+    if name and is_third_party(name) and find_requirement(name) is None:
         return f"the package {name} is not in the import map and may be another project than the code expects"
     return ""
 

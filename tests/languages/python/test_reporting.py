@@ -170,7 +170,7 @@ class TestLoading:
             ("", "from lib import query\ndef f():\n    return 1", DEPENDENCY),
             ("def use():\n    return {}['a']", "import lib\ndef f():\n    lib.use()", SNIPPET),
             ("x = None", "import lib\ndef f():\n    lib.x.y", SNIPPET),
-            ("", "import os\ndef f():\n    os.query()", SNIPPET),
+            ("", "import os\ndef f():\n    os.getcwdx()", SNIPPET),
             ("", "def f():\n    eval('1 +')", SNIPPET),
         ],
     )
@@ -178,7 +178,9 @@ class TestLoading:
         self, report: Report, tmp_path: Path, library: str, code: str, cause: Cause
     ) -> None:
         (tmp_path / "lib.py").write_text(library)
-        assert summarise(report(code, CALL))[1] is cause
+        test_report = report(code, CALL)
+        assert test_report.cause is cause
+        assert ("package lib " in test_report.message + test_report.cases[0].message) == ("query" in code)
 
     def test_syntax_that_only_this_python_can_parse_is_a_dependency(self) -> None:
         for line, cause in ((2, PROGRAM), (3, DEPENDENCY)):
