@@ -61,7 +61,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class ReportLine:
-    """One line of the harness's report, authenticated by the run's nonce.
+    """One line of the harness's report, signed with the run's key.
 
     `kind` is `start` (a case started), `case` (a case finished), `load` (loading the program raised an exception),
     `tamper` or `end` (the harness finished). `tamper` means that the program forged a record or changed something that

@@ -6,6 +6,8 @@ All input is treated as hostile. Sizes are checked before data is stored, and ea
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import re
 import secrets
 from abc import abstractmethod
@@ -21,7 +23,8 @@ from agent.sandbox.inside import read_source
 MAX_FRAME = 1 << 20
 MAX_REQUEST = 64 << 20
 _HEADER = 5
-_FIXED = 6
+_FIXED = 5
+_TAG = 16
 _LINE_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 GRACE = 10.0
 """Seconds that a supervisor may take beyond a run's time limit before the sandbox is considered failed."""
@@ -140,19 +143,19 @@ class ChannelSandbox(Sandbox):
         """Run a program. See `Sandbox.run`."""
         if job.environment is not None and not _KEY.fullmatch(job.environment):
             raise SandboxError(f"invalid environment key: {job.environment!r}")
-        nonce = secrets.token_hex(16)
+        key = secrets.token_hex(16)
         if job.harness != self._prepared:
             await self._prepare(job.harness)
         options = {**job.options, **({"site": "1"} if self._site_packages else {})}
         path = "" if job.environment is None else f"{_STORE}/{job.environment}"
-        fields = [str(self._limits.output), nonce, path, job.program]
+        fields = [str(self._limits.output), key, path, job.program]
         fields += [str(len(job.cases)), *job.cases, *(part for item in options.items() for part in item)]
         response = await self._send(b"R", job.timeout, fields)
         hang, *other_stacks = _parse_stacks(response.decode(b"t"))
         killed = response.exit.signal is not None or response.exit.timed_out or response.exit.limit is not None
         return replace(
             response.exit,
-            records=read_report(bytes(response.streams[b"r"]), nonce, truncated=killed),
+            records=read_report(bytes(response.streams[b"r"]), key, truncated=killed),
             hang=hang,
             hang_beside=tuple(other_stacks),
             stdout=response.decode(b"o"),
@@ -261,12 +264,13 @@ def pack_frame(kind: bytes, payload: bytes) -> bytes:
     return kind + len(payload).to_bytes(4, "big") + payload
 
 
-def read_report(data: bytes, nonce: str, *, truncated: bool = False) -> tuple[ReportLine, ...]:
-    """Parse a harness's report. A record without the run's nonce counts as tampering.
+def read_report(data: bytes, key: str, *, truncated: bool = False) -> tuple[ReportLine, ...]:
+    """Parse a harness's report. A record that is not signed with the run's key and its own number counts as tampering.
 
     If `truncated` is true, the report may end within a record, because its writer was killed or it was too long.
     """
-    records, position = [], 0
+    records: list[ReportLine] = []
+    position = 0
     while position < len(data):
         end = position + 4 + int.from_bytes(data[position : position + 4], "big")
         if truncated and (position + 4 > len(data) or end > len(data)):
@@ -274,7 +278,7 @@ def read_report(data: bytes, nonce: str, *, truncated: bool = False) -> tuple[Re
         try:
             if end > len(data):
                 raise MalformedFrame("the report ends within a record")
-            records.append(_parse_record(unpack(data[position + 4 : end]), nonce))
+            records.append(_parse_record(data[position + 4 : end], key, len(records)))
         except MalformedFrame as error:
             records.append(ReportLine("tamper", message=f"this run's harness did not write the report: {error}"))
             break
@@ -282,10 +286,13 @@ def read_report(data: bytes, nonce: str, *, truncated: bool = False) -> tuple[Re
     return tuple(records)
 
 
-def _parse_record(fields: list[str], nonce: str) -> ReportLine:
-    if len(fields) < _FIXED or fields[0] != nonce:
-        raise MalformedFrame("a record does not contain the run's nonce")
-    _, kind, name, outcome, error_type, message, *rest = fields
+def _parse_record(record: bytes, key: str, number: int) -> ReportLine:
+    tag, content = record[:_TAG], record[_TAG:]
+    signed = hashlib.blake2b(number.to_bytes(8, "big") + content, digest_size=_TAG, key=key.encode())
+    fields = unpack(content) if hmac.compare_digest(tag, signed.digest()) else []
+    if len(fields) < _FIXED:
+        raise MalformedFrame("a record is not signed with the run's key and its own number")
+    kind, name, outcome, error_type, message, *rest = fields
     lines = [int(line) if _LINE_NUMBER.fullmatch(line) else 0 for line in rest[1::3]]
     frames = tuple(Frame(*parts) for parts in zip(rest[::3], lines, rest[2::3], strict=False))
     return ReportLine(kind, name, outcome, error_type, message, frames)

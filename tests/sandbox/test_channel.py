@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -85,8 +86,7 @@ async def test_a_run_sends_a_request_and_parses_the_response() -> None:
         await accept_harness(reader, writer)
         fields = await read_request(reader)
         assert (fields[0], fields[7:]) == ("5.0", ["/envs/abc", "program", "1", "test_a", "key", "value"])
-        record = pack([fields[6], "case", "test_a", "passed", "", ""])
-        report = len(record).to_bytes(4, "big") + record
+        report = record(0, "case", "test_a", "passed", "", "", key=fields[6])
         stack = b'Stack (most recent call first):\n  File "program.py", line 3 in f\n'
         stack += b'Other (most recent call first):\n  File "program.py", line 2 in h\n  File "x.py", line 1 in g\n'
         parts = [(b"o", b"out \xff"), (b"r", report[:7]), (b"e", b"err"), (b"r", report[7:]), (b"t", stack)]
@@ -215,35 +215,50 @@ async def test_a_harness_that_does_not_load_raises_a_sandbox_error() -> None:
             await channel.run(JOB)
 
 
-NONCE = "0123456789abcdef"
+KEY = "0123456789abcdef"
 
 
-def record(*fields: str, nonce: str = NONCE) -> bytes:
-    body = pack([nonce, *fields])
-    return len(body).to_bytes(4, "big") + body
+def record(number: int, *fields: str, key: str = KEY) -> bytes:
+    """Return a record that is signed with a key."""
+    content = pack(fields)
+    signed = hashlib.blake2b(number.to_bytes(8, "big") + content, digest_size=16, key=key.encode()).digest() + content
+    return len(signed).to_bytes(4, "big") + signed
 
 
-def test_a_record_with_another_nonce_is_tampering() -> None:
-    good, forged = record("start", "test_a", "", "", ""), record("end", "", "", "", "", nonce="0" * 16)
-    assert [line.kind for line in read_report(good + forged, NONCE)] == ["start", "tamper"]
+START, PASS, END_RECORD = (
+    record(number, *fields, "", "", "")
+    for number, fields in enumerate([("start", "test_a"), ("case", "test_a"), ("end", "")])
+)
+FORGED_REPORTS = {
+    "another key": (START + record(1, "end", "", "", "", "", key="0" * 16), 1),
+    "a replayed record": (START + PASS + PASS, 2),
+    "records in another order": (PASS + START + END_RECORD, 0),
+    "a missing record": (START + END_RECORD, 1),
+    "changed content": (START + PASS.replace(b"test_a", b"test_b"), 1),
+    "no tag": (START + pack([pack(["end", "", "", "", ""]).decode()]), 1),
+}
+
+
+@pytest.mark.parametrize(("report", "genuine"), FORGED_REPORTS.values(), ids=FORGED_REPORTS)
+def test_a_report_ends_at_the_first_record_without_its_signature(report: bytes, genuine: int) -> None:
+    assert [line.kind for line in read_report(START + PASS + END_RECORD, KEY)] == ["start", "case", "end"]
+    assert [line.kind for line in read_report(report, KEY)] == [*["start", "case"][:genuine], "tamper"]
 
 
 @given(st.binary(min_size=1))
 def test_random_bytes_contain_no_end_record(data: bytes) -> None:
-    assert "end" not in [line.kind for line in read_report(data, NONCE)]
+    assert "end" not in [line.kind for line in read_report(data, KEY)]
 
 
 @given(st.binary(max_size=40))
 def test_a_truncated_report_is_parsed_up_to_its_last_record(tail: bytes) -> None:
-    complete = record("start", "test_a", "", "", "")
-    for end in range(len(complete) + 1):
-        kinds = [line.kind for line in read_report(complete + complete[:end], NONCE, truncated=True)]
-        assert kinds == ["start"] * (2 if end == len(complete) else 1)
-    assert "end" not in [line.kind for line in read_report(complete + tail, NONCE, truncated=True)]
+    for end in range(len(PASS) + 1):
+        kinds = [line.kind for line in read_report(START + PASS[:end], KEY, truncated=True)]
+        assert kinds == ["start", "case"][: 2 if end == len(PASS) else 1]
+    assert "end" not in [line.kind for line in read_report(START + tail, KEY, truncated=True)]
 
 
 @pytest.mark.parametrize(("line", "expected"), [("12", 12), ("9" * 5000, 0), ("\u0665", 0), ("-1", 0), ("", 0)])
 def test_a_malformed_line_number_becomes_0(line: str, expected: int) -> None:
-    record = pack(["nonce", "case", "test_a", "error", "E", "m", "f.py", line, "f"])
-    (report,) = read_report(len(record).to_bytes(4, "big") + record, "nonce")
+    (report,) = read_report(record(0, "case", "test_a", "error", "E", "m", "f.py", line, "f"), KEY)
     assert report.frames == (Frame("f.py", expected, "f"),)

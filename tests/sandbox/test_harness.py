@@ -136,8 +136,6 @@ MODULE = {
     "the built-ins of site": "def test_a():\n    try: quit()\n    except SystemExit: pass",
     "modules that it wrote": "def test_a():\n"
     "    open('/work/own.py', 'w').write('x = 5')\n    import own\n    assert own.x == 5",
-    "processes": "import multiprocessing\ndef f(x): return x * 2\n"
-    "def test_a():\n    with multiprocessing.get_context('fork').Pool(2) as p: assert p.map(f, [1, 2]) == [2, 4]",
     "interrupts": "import os, signal\ndef test_a():\n    try: os.kill(os.getpid(), signal.SIGINT)\n"
     "    except KeyboardInterrupt: return\n    assert 0",
 }
@@ -147,6 +145,39 @@ MODULE = {
 async def test_a_program_can_use(shared_sandbox: Sandbox, program: str) -> None:
     result = await shared_sandbox.run(make_job(program))
     assert passes(result, "test_a"), (result.records, result.stderr)
+
+
+POOL = "assert multiprocessing.get_context({!r}).Pool(2).map(f, [1, 2]) == [2, 4]"
+CHILDREN = {
+    **{f"a pool with {method}": POOL.format(method) for method in ("fork", "spawn", "forkserver")},
+    "a process and a queue": "context = multiprocessing.get_context('spawn')\n    queue = context.Queue()\n"
+    "    context.Process(target=put, args=(queue, 2)).start()\n    assert queue.get(timeout=20) == 4",
+    "a subprocess": "code = 'import test_program; print(test_program.f(2))'\n"
+    "    assert subprocess.check_output([sys.executable, '-c', code]) == b'4\\n'",
+    "os.spawnv": "code = '__import__(\"test_program\").f(2)'\n"
+    "    assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, '-c', repr(code)[1:-1]]) == 0",
+}
+CALLER = """
+import multiprocessing, os, subprocess, sys
+def f(x): return x * 2
+def put(queue, x): queue.put(f(x))
+"""
+
+
+@pytest.mark.parametrize("case", CHILDREN.values(), ids=CHILDREN)
+async def test_a_programs_child_processes_can_import_it(shared_sandbox: Sandbox, case: str) -> None:
+    result = await shared_sandbox.run(make_job(f"{CALLER}def test_a():\n    {case}", timeout=30))
+    assert passes(result, "test_a"), (result.records, result.stderr)
+
+
+@pytest.mark.parametrize(("function", "exercised"), [("f", True), ("len", False)])
+async def test_a_sentinel_run_also_stops_the_snippet_in_child_processes(
+    shared_sandbox: Sandbox, function: str, exercised: bool
+) -> None:
+    code = f"from test_program import *; print({function}([2]))"
+    case = f"def test_a(): subprocess.check_output([sys.executable, '-c', {code!r}])"
+    job = make_job(CALLER + case, first_line="3", last_line="3", sentinel="1", timeout=30)
+    assert passes(await shared_sandbox.run(job), "test_a") is not exercised
 
 
 async def test_the_harness_enables_no_future_features(shared_sandbox: Sandbox) -> None:

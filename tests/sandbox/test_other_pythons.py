@@ -88,17 +88,40 @@ async def start_backend(make_backend: MakeBackend) -> AsyncIterator[StartBackend
         await backend.close()
 
 
-async def run(backend: SandboxBackend, program: str, environment: str | None = None, **options: str) -> bool:
+async def run(
+    backend: SandboxBackend, program: str, environment: str | None = None, timeout: float = 5.0, **options: str
+) -> bool:
     sandbox = await backend.acquire()
     try:
         return passes(
-            await sandbox.run(dataclasses.replace(make_job(program, **options), environment=environment)), "test_a"
+            await sandbox.run(
+                dataclasses.replace(make_job(program, timeout=timeout, **options), environment=environment)
+            ),
+            "test_a",
         )
     finally:
         await sandbox.release()
 
 
 IS_OTHER = "import sys\n\n\ndef test_a():\n    assert sys.version_info[:2] == (3, 9)\n"
+
+
+SPAWNS = """import multiprocessing, subprocess, sys
+def f(x): return x * 2
+def test_a():
+    subprocess.run([sys.executable, "-c", "import tinything, test_program"], check=True)
+    assert multiprocessing.get_context("spawn").Pool(2).map(f, [1, 2]) == [2, 4]
+"""
+
+
+@pytest.mark.usefixtures("dated_index")
+@pytest.mark.parametrize("python", [None, pytest.param(OTHER, marks=pytest.mark.pyenv)])
+async def test_child_processes_import_the_program_and_its_packages(
+    start_backend: StartBackend, python: str | None
+) -> None:
+    backend = await start_backend(python=python)
+    environment = await backend.environments.build(["tinything"])
+    assert await run(backend, SPAWNS, environment.key, timeout=30)
 
 
 @pytest.mark.pyenv

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 
 from agent.languages.base import MalformedProgram, Program
@@ -30,9 +31,17 @@ MAX_CASES = 50
 """Maximum number of test cases in a program."""
 
 _REACH_HARNESS = frozenset({
-    "_current_frames", "_getframe", "currentframe", "f_back", "f_builtins", "f_globals", "f_locals", "tb_frame",
-    "__closure__", "__globals__", "_ctypes", "ctypes", "gc", "harness", "setprofile", "settrace",
+    "_current_exceptions", "_current_frames", "_getframe", "currentframe", "getinnerframes", "getouterframes",
+    "get_stack", "walk_stack", "walk_tb", "f_back", "f_builtins", "f_globals", "f_locals", "ag_frame", "cr_frame",
+    "gi_frame", "tb_frame", "getargvalues", "getasyncgenlocals", "getclosurevars", "getcoroutinelocals",
+    "getgeneratorlocals", "__closure__", "__globals__", "__subclasses__", "cell_contents", "_ctypes", "bdb", "ctypes",
+    "gc", "harness", "setprofile", "settrace", "call_tracing", "remote_exec", "/proc/self/mem", "/mem",
+    "inner_test", "pluginmanager", "runtest", "pytest_pyfunc_call", "pytest_runtest_call", "pytest_runtest_makereport",
+    "pytest_runtest_protocol",
 })  # fmt: skip
+_REACH_FROM_MODULE = {"inspect": {"stack", "trace"}, "sys": {"monitoring"}}
+"""Names that reach the harness, but only if the code also uses the module."""
+_EXPECTING = re.compile("raises|warns|suppress|deprecated_call", re.IGNORECASE)
 _NAMING = ast.Name | ast.Attribute | ast.alias | ast.ImportFrom | ast.Constant
 _MAX_LINEAGE = 20
 _MISSING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
@@ -45,8 +54,8 @@ def find_cases(tree: ast.Module, snippet: range) -> tuple[tuple[str, ...], bool]
     `Test*` classes are cases, too. The snippet's own functions are not cases.
 
     Raises:
-        MalformedProgram: there are no cases or too many, two cases have the same name, or the body of a case never
-            runs.
+        MalformedProgram: there are no cases or too many, two cases have the same name, the body of a case never runs,
+            or a check can never fail.
     """
     cases, needs_pytest = _search_cases(tree, snippet)
     names = [name for name, _ in cases]
@@ -62,7 +71,36 @@ def find_cases(tree: ast.Module, snippet: range) -> tuple[tuple[str, ...], bool]
             raise MalformedProgram(f"two test cases are named `{name}`; only one of them would run")
         if is_generator(node):
             raise MalformedProgram(f"the test case `{name}` contains a `yield`, so its body would never run")
+        _check_can_fail(name, node, snippet)
+    asserts = (node for node in ast.walk(tree) if isinstance(node, ast.Assert) and node.lineno not in snippet)
+    if any(isinstance(node.test, ast.Tuple) and node.test.elts for node in asserts):
+        raise MalformedProgram("an `assert (condition, message)` always passes; remove the parentheses")
     return tuple(names), needs_pytest
+
+
+def _check_can_fail(name: str, case: Function, snippet: range) -> None:
+    """Raise `MalformedProgram` if a case returns a value or compares values without asserting the result."""
+    nodes = list(walk_scope(case.body))
+    if any(isinstance(node, ast.Return) and not _is_none(node.value) for node in nodes):
+        raise MalformedProgram(f"the test case `{name}` returns a value, which is ignored; use `assert` instead")
+    raising = {part for node in nodes if _expects_exception(node) for part in walk(getattr(node, "body", []))}
+    for node in nodes:
+        if isinstance(node, ast.Expr) and node not in raising and node.lineno not in snippet:
+            value = node.value.operand if isinstance(node.value, ast.UnaryOp) else node.value
+            if any(isinstance(part, ast.Compare) for part in (value, *getattr(value, "values", ()))):
+                raise MalformedProgram(f"the test case `{name}` contains a comparison without an `assert`")
+
+
+def _is_none(value: ast.expr | None) -> bool:
+    return value is None or (isinstance(value, ast.Constant) and value.value is None)
+
+
+def _expects_exception(node: ast.AST) -> bool:
+    """Return whether a statement's body may be there only to raise an exception."""
+    contexts = [item.context_expr for item in node.items] if isinstance(node, ast.With | ast.AsyncWith) else []
+    return isinstance(node, ast.Try | ast.TryStar) or any(
+        _EXPECTING.search(get_last_name(context)) for context in contexts
+    )
 
 
 def check_correction(program: Program, corrected: Program) -> None:
@@ -98,7 +136,9 @@ def find_introspection(tree: ast.Module) -> tuple[str, ...]:
     nodes = [node for node in ast.walk(tree) if isinstance(node, _NAMING) and getattr(node, "id", "") not in bound]
     fields = [field for node in nodes for field in ast.iter_fields(node)]
     texts = [value for name, value in fields if name != "asname" and isinstance(value, str)]
-    return tuple(sorted(_REACH_HARNESS.intersection(part for text in texts for part in text.split("."))))
+    parts = {part for text in texts for part in text.split(".")}
+    reaching = _REACH_HARNESS.union(*(names for module, names in _REACH_FROM_MODULE.items() if module in parts))
+    return tuple(sorted(reaching & parts))
 
 
 def _search_cases(tree: ast.Module, snippet: range) -> tuple[list[tuple[str, Function]], bool]:

@@ -16,6 +16,7 @@ import os
 
 import _signal as signal  # type: ignore[import-not-found]
 import resource
+from _blake2 import blake2b  # importing hashlib would load OpenSSL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 MAX_FIELD = 8 << 10
+TAG = 16
+"""The length of a record's keyed hash, in bytes."""
 STREAMS = 5
 """The number of a child's file descriptors: three standard streams, the report and the stacks."""
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
@@ -108,10 +111,10 @@ def drop_privileges(memory: int, files: int, open_files: int, processes: int) ->
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
-def run_harness(job: HarnessJob, nonce: str) -> NoReturn:
+def run_harness(job: HarnessJob, key: str) -> NoReturn:
     seed = job.options.get("hash_seed", "")
     if seed and seed != ENVIRONMENT["PYTHONHASHSEED"]:
-        restart_with_seed(job, nonce, seed)
+        restart_with_seed(job, key, seed)
     import builtins
     import faulthandler
     import types
@@ -123,7 +126,7 @@ def run_harness(job: HarnessJob, nonce: str) -> NoReturn:
     sys.argv = ["program.py"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     extend_path(job)
-    emit = make_reporter(nonce)
+    emit = make_reporter(key)
     # the harness gets a copy of the built-ins, because a program may replace them
     namespace = {"__name__": "harness", "__builtins__": dict(vars(builtins))}
     exec(HARNESS, namespace)
@@ -153,7 +156,8 @@ def load(path: str) -> Any:
 def extend_path(job: HarnessJob) -> None:
     """Add the program's environment and then the image's packages to `sys.path`, after the standard library.
 
-    The harness appends the program's folder after its own imports.
+    The harness appends the program's folder after its own imports. The PYTHONPATH variable makes the same packages
+    available to the interpreters that the program starts.
     """
     import site
 
@@ -165,12 +169,17 @@ def extend_path(job: HarnessJob) -> None:
         site.sethelper()
     if job.environment_path:
         sys.path.insert(standard, job.environment_path)
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[standard:])
 
 
-def make_reporter(nonce: str) -> Callable[..., None]:
-    """Return the function that writes records. It does not look up names in modules, which a program may change."""
+def make_reporter(key: str) -> Callable[..., None]:
+    """Return the function that writes records. It does not look up names in modules, which a program may change.
+
+    Each record starts with a keyed hash of its number and content, so a program that intercepts the records can neither
+    forge nor replay, reorder or drop them.
+    """
     write, getpid, exit_process, encode, join, length = os.write, os.getpid, os._exit, str.encode, b"".join, len
-    owner, signature = getpid(), encode(nonce)
+    owner, secret, sign, number = getpid(), encode(key), blake2b, 0
 
     def emit(
         kind: str,
@@ -180,21 +189,24 @@ def make_reporter(nonce: str) -> Callable[..., None]:
         message: str = "",
         frames: Iterable[tuple[str, int, str]] = (),
     ) -> None:
+        nonlocal number
         if getpid() != owner:
             exit_process(1)  # a fork of the program returned to the harness, but only the original process may report
         texts = [kind, name, outcome, error_type, message]
         for file, line, function in frames:
             texts += [file, "%d" % line, function]
-        fields = [signature] + [encode(text, "utf-8", "surrogatepass")[:MAX_FIELD] for text in texts]
-        record = join([length(field).to_bytes(4, "big") + field for field in fields])
-        data = length(record).to_bytes(4, "big") + record
+        fields = [encode(text, "utf-8", "surrogatepass")[:MAX_FIELD] for text in texts]
+        content = join([length(field).to_bytes(4, "big") + field for field in fields])
+        tag = sign(number.to_bytes(8, "big") + content, digest_size=TAG, key=secret).digest()
+        data = (TAG + length(content)).to_bytes(4, "big") + tag + content
+        number += 1
         while data:
             data = data[write(3, data) :]
 
     return emit
 
 
-def restart_with_seed(job: HarnessJob, nonce: str, seed: str) -> NoReturn:
+def restart_with_seed(job: HarnessJob, key: str, seed: str) -> NoReturn:
     """Replace this process with an interpreter that uses another hash seed and runs the harness."""
     import marshal
 
@@ -202,7 +214,7 @@ def restart_with_seed(job: HarnessJob, nonce: str, seed: str) -> NoReturn:
         command = file.read().split(b"\0")[:-1]
     state = os.memfd_create("run")
     with open(state, "wb", closefd=False) as file:
-        marshal.dump((seed, nonce, job.program, job.cases, job.options, job.environment_path, HARNESS), file)
+        marshal.dump((seed, key, job.program, job.cases, job.options, job.environment_path, HARNESS), file)
     os.lseek(state, 0, os.SEEK_SET)
     for fd in (3, 4, state):
         os.set_inheritable(fd, True)
@@ -217,9 +229,9 @@ def continue_restarted(state: int) -> NoReturn:
     for fd in (3, 4):
         os.set_inheritable(fd, False)
     with open(state, "rb") as file:
-        seed, nonce, program, cases, options, environment, HARNESS = marshal.load(file)
+        seed, key, program, cases, options, environment, HARNESS = marshal.load(file)
     ENVIRONMENT["PYTHONHASHSEED"] = seed
-    run_harness(HarnessJob(program, cases, options, environment), nonce)
+    run_harness(HarnessJob(program, cases, options, environment), key)
 
 
 def execute(argv: list[str]) -> NoReturn:

@@ -15,9 +15,10 @@ from _operator import attrgetter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
+    from agent.sandbox.inside.python_helpers import Helpers
     from agent.sandbox.inside.python_reports import MODULE, NAME
 
 HARMLESS = frozenset({"_", "input", "print", "maxDiff", "longMessage", "__warningregistry__", "_getini_unknown_type"})
@@ -48,8 +49,8 @@ class Guard:
         self.emit = emit
         self.space = space
         self.reported: set[str] = set()
-        self.program_functions: list[Function] = []
         self.parts: list[SnippetPart] = []
+        self.helpers: Helpers | None = None
         self.modules: dict[str, Any] = {}
         self.watched: dict[int, WatchedNamespace] = {}
         self.bodies = Bodies()
@@ -91,10 +92,6 @@ class Guard:
                 for key, value in namespace.relevant.items():
                     self.bodies.add(name + "." + key, value)
 
-    def watch_functions(self, functions: Iterable[Function]) -> None:
-        """Watch functions that the program has just defined."""
-        self.program_functions += functions
-
     def watch_snippet(self, snippet: range) -> None:
         """Record the snippet's new functions, methods and classes in the module and in the program's classes."""
         pending: list[tuple[str, Any, Any]] = [("", self.space, None)]
@@ -133,20 +130,21 @@ class Guard:
         for part in self.parts:
             if not part.is_intact():
                 self.report("the snippet's %s was replaced" % part.name, "snippet")
-        for function in self.program_functions:
-            if not function.check(self.space):
-                self.report("the program replaced its own function " + function.name)
-            if function.bound is not None:
-                self.check_class(function)
+        if self.helpers is None:
+            return
+        for name in self.helpers.iterate_changes():
+            self.report("the program's helper %s was changed" % name)
+        for name, bound in self.helpers.classes.items():
+            self.check_class(name, bound)
 
-    def check_class(self, function: Function) -> None:
-        """Report assertion methods that were added to a test class from outside its body."""
-        owner = self.space.get(function.owner)
+    def check_class(self, name: str, bound: set[str]) -> None:
+        """Report assertion methods that were added to a test class from outside its body, which binds these names."""
+        owner = self.space.get(name)
         if self.test_case is None or not isinstance(owner, type) or not issubclass(owner, self.test_case):
             return
         for key in vars(owner):
-            if key in self.assertions and key not in (function.bound or ()) and not key.startswith("_"):
-                self.report("the program changed unittest.TestCase.%s, in %s" % (key, function.owner))
+            if key in self.assertions and key not in bound and not key.startswith("_"):
+                self.report("the program changed unittest.TestCase.%s, in %s" % (key, name))
 
     def report(self, message: str, subject: str = "") -> None:
         if message not in self.reported:
@@ -205,8 +203,8 @@ class Bodies:
         self.keywords: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
         self.cells: list[tuple[str, Any, Any]] = []
 
-    def add(self, name: str, value: Any) -> None:
-        """Record a value that is a function, a method or a property, and all functions in its closure cells."""
+    def add(self, name: str, value: Any, cells: bool = True) -> None:
+        """Record a value that is a function, a method or a property. With `cells`, record its closure cells as well."""
         pending = [value]
         while pending:
             value = pending.pop()
@@ -222,9 +220,9 @@ class Bodies:
                     numbers.append(id(part[-1]))
                 if value.__kwdefaults__:
                     self.keywords.append((name, value.__kwdefaults__, dict(value.__kwdefaults__)))
-                cells = [(cell, read_cell(cell)) for cell in value.__closure__ or ()]
-                self.cells += [(name, cell, content) for cell, content in cells if callable(content)]
-                pending += [content for _, content in cells]
+                contents = [(cell, read_cell(cell)) for cell in value.__closure__ or () if cells]
+                self.cells += [(name, cell, content) for cell, content in contents if callable(content)]
+                pending += [content for _, content in contents]
 
     def iterate_changes(self) -> Iterator[str]:
         """Iterate over the names of functions whose parts changed."""
@@ -305,72 +303,6 @@ def unwrap(value: Any) -> Iterator[Any]:
                 pending.append(object.__getattribute__(value, "__dict__")["__wrapped__"])
             except (AttributeError, KeyError, TypeError):
                 continue
-
-
-class Function:
-    """A function or method of the program.
-
-    `owner` is the name of the class that defines the method, or "" for a function. `bound` contains the names that the
-    class body binds.
-    """
-
-    def __init__(self, owner: str, node: Any, code: types.CodeType, decorated: bool, bound: Any) -> None:
-        mangled = owner and node.name.startswith("__") and not node.name.endswith("__")
-        self.key = "_" + owner.lstrip("_") + node.name if mangled else node.name
-        self.name = owner + "." + node.name if owner else node.name
-        self.owner = owner
-        self.code = code
-        self.decorated = decorated
-        self.bound = bound
-        self.checked = self.traceable = False
-        self.value: Any = None
-
-    def check(self, space: dict[str, Any]) -> bool:
-        """Return whether the name still has its original value. The first call after loading records this value."""
-        try:
-            value = (vars(space[self.owner]) if self.owner else space).get(self.key)
-        except (KeyError, TypeError):
-            value = None
-        has_code = self.has_code(value)
-        if not self.checked:
-            self.checked = True
-            self.value = value
-            self.traceable = has_code
-            return has_code or self.decorated
-        return value is self.value and has_code is self.traceable
-
-    def has_code(self, value: Any) -> bool:
-        """Return whether a value is the function in the source or a decorator's wrapper around this function."""
-        for _ in range(10):
-            value = getattr(value, "__func__", value)
-            if not isinstance(value, FUNCTION):
-                return False
-            if value.__code__ is self.code or not self.decorated:
-                break
-            value = value.__dict__.get("__wrapped__")
-        return value.__code__ is self.code
-
-
-def iterate_functions(
-    body: list[Any], code: types.CodeType, snippet: range, bound: list[str], owner: str = "", decorated: bool = False
-) -> Iterator[Function]:
-    """Iterate over functions that a body defines outside the snippet. Skips names that are bound more than once."""
-    codes = [const for const in code.co_consts if isinstance(const, CODE)]
-    for node in body:
-        kind = type(node).__name__
-        is_definition = kind in ("FunctionDef", "AsyncFunctionDef", "ClassDef")
-        if not is_definition or node.lineno in snippet or bound.count(node.name) > 1:
-            continue
-        lines = [node.lineno] + [part.lineno for part in node.decorator_list]
-        matching = [code for code in codes if code.co_name == node.name and code.co_firstlineno in lines][:1]
-        has_decorator = decorated or bool(node.decorator_list)
-        if kind != "ClassDef":
-            names = None if decorated or not owner else set(bound)
-            yield from (Function(owner, node, code, has_decorator, names) for code in matching)
-        elif not owner:
-            inner = [name for part in node.body if part.lineno not in snippet for name in iterate_bindings(part)]
-            for inner_code in matching:
-                yield from iterate_functions(node.body, inner_code, snippet, inner, node.name, has_decorator)
 
 
 def iterate_bindings(node: Any) -> Iterator[str]:

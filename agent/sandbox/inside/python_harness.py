@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import builtins
 import gc
+import marshal
 import os
 import sys
 import types
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from agent.sandbox.inside.python_guard import FUNCTION, Guard, iterate_bindings, iterate_functions
+    from agent.sandbox.inside.python_guard import FUNCTION, Guard
+    from agent.sandbox.inside.python_helpers import Helpers
     from agent.sandbox.inside.python_pytest import make_pytest_runner
     from agent.sandbox.inside.python_reports import MODULE, NAME, report_case, report_error
 
@@ -40,6 +42,16 @@ NEVER_RUNS = 0x20 | 0x80 | 0x200
 COROUTINE, GENERATOR, ASYNC_GENERATOR = types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType
 IS_COROUTINE = 0x80
 SENTINEL = "__sentinel__"
+FOLDER = "/dev/shm/.program-%d" % os.getpid()
+"""The folder from which child processes import the program. Programs rarely list or clear this file system."""
+SENTINEL_MODULE = """import marshal
+class SnippetEntered(BaseException): pass
+def {0}():
+    if {0}.armed: raise SnippetEntered("the snippet was called")
+{0}.armed = False
+exec(marshal.loads({1!r}))
+{0}.armed = True
+"""
 MAX_STACKS = 32
 MAX_LINES = 40
 NEXT = ("cr_await", "gi_yieldfrom", "ag_await")
@@ -56,28 +68,32 @@ def main(job: Any, emit: Callable[..., None]) -> None:
     try:
         tree: Any = compile(job.program, NAME, "exec", ONLY_AST, dont_inherit=True)
         run_cases = make_runner(job, module)
-        sys.path.append(job.work)  # after the harness's imports, because earlier programs may have left modules there
+        # after the harness's imports, because earlier programs may have left modules there
+        sys.path += [FOLDER, job.work]
+        os.environ["PYTHONPATH"] = FOLDER + os.pathsep + os.environ.get("PYTHONPATH", "")
         guard = Guard(emit, namespace)
-        load(tree, job.options, namespace, guard)
+        load(tree, job, namespace, guard)
     except BaseException as error:
         report_error(emit, "load", "", error)
         return
     run_cases(emit, guard.check)
 
 
-def load(tree: Any, options: dict[str, str], namespace: dict[str, Any], guard: Guard) -> None:
+def load(tree: Any, job: Any, namespace: dict[str, Any], guard: Guard) -> None:
     """Execute the program in three parts (before, within and after the snippet). Check for changes after each part."""
-    first, last = (int(options.get(name, 0)) for name in ("first_line", "last_line"))
+    first, last = (int(job.options.get(name, 0)) for name in ("first_line", "last_line"))
     snippet = range(first, last + 1)
     sentinel = Sentinel()
-    if options.get("sentinel") == "1":
+    if job.options.get("sentinel") == "1":
         insert_sentinel(tree, snippet)
         namespace[SENTINEL] = sentinel
-    future = compile(tree, NAME, "exec", dont_inherit=True).co_flags & FUTURE_FLAGS
+    whole = compile(tree, NAME, "exec", dont_inherit=True)
+    save_module(SENTINEL_MODULE.format(SENTINEL, marshal.dumps(whole)) if SENTINEL in namespace else job.program)
+    future = whole.co_flags & FUTURE_FLAGS
     parts: list[list[Any]] = [[], [], []]
     for node in tree.body:
         parts[(node.lineno >= first) + (node.lineno > last) if first else 0].append(node)
-    bound = [name for node in tree.body if node.lineno not in snippet for name in iterate_bindings(node)]
+    helpers = guard.helpers = Helpers(namespace, tree, snippet)
     for number, part in enumerate(parts):
         if not part:
             continue
@@ -86,11 +102,22 @@ def load(tree: Any, options: dict[str, str], namespace: dict[str, Any], guard: G
         code = compile(type(tree)(body=part, type_ignores=[]), NAME, "exec", future, dont_inherit=True)
         sentinel.armed = number != 1
         exec(code, namespace)
-        guard.watch_functions(iterate_functions(part, code, snippet, bound))
+        if number != 1:
+            helpers.watch(part, code)
         if number == 1 or not parts[1]:
             guard.watch_snippet(snippet)
         guard.check()
     sentinel.armed = True
+
+
+def save_module(source: str) -> None:
+    """Save the program for its child processes. In a sandbox without free space, they cannot import the program."""
+    try:
+        os.mkdir(FOLDER)
+        with open(os.path.join(FOLDER, MODULE + ".py"), "w", encoding="utf-8") as file:
+            file.write(source)
+    except OSError:
+        return
 
 
 class SnippetEntered(BaseException):

@@ -1,4 +1,4 @@
-"""Runs a program's cases with pytest. This file is the third part of the Python harness."""
+"""Runs a program's cases with pytest. This file is the fourth part of the Python harness."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def make_pytest_runner(module: types.ModuleType) -> Callable[..., None]:
 
     import pytest
 
-    run, environ, plugin = pytest.main, os.environ, make_plugin_class(pytest, module, load_plugins())
+    run, environ, reporter = pytest.main, os.environ, Reporter()
+    plugin = make_plugin(pytest, module, load_plugins(), reporter)
     # pytest needs a file, but it would load a file with the .py suffix as a second module
     folder = tempfile.mkdtemp()
     path = os.path.join(folder, "program")
@@ -45,7 +46,8 @@ def make_pytest_runner(module: types.ModuleType) -> Callable[..., None]:
         for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
             environ.pop(name, None)
         environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-        run(options, plugins=[plugin(emit, check)])
+        reporter.emit, reporter.check = emit, check
+        run(options, plugins=[plugin])
 
     return run_pytest
 
@@ -53,9 +55,8 @@ def make_pytest_runner(module: types.ModuleType) -> Callable[..., None]:
 class Reporter:
     """Reports the outcome of each case."""
 
-    def __init__(self, emit: Callable[..., None], check: Callable[[], None]) -> None:
-        self.emit = emit
-        self.check = check
+    emit: Callable[..., None]
+    check: Callable[[], None]
 
     def start_case(self, item: Any, in_class: bool) -> None:
         owner = item.parent.name + "." if in_class else ""
@@ -78,8 +79,11 @@ class Reporter:
         self.check()
 
 
-def make_plugin_class(pytest: Any, module: types.ModuleType, plugins: list[tuple[str, Any]]) -> Any:
-    """Return a pytest plugin class. The plugin provides the program's module and reports the outcomes of its cases."""
+def make_plugin(pytest: Any, module: types.ModuleType, plugins: list[tuple[str, Any]], reporter: Reporter) -> Any:
+    """Return a pytest plugin that provides the program's module and reports the outcomes of its cases.
+
+    Programs can access the plugin, so it has no attributes that report.
+    """
     skip, xfail, fail = pytest.skip.Exception, pytest.xfail.Exception, pytest.fail.Exception
     group = pytest.Class
 
@@ -87,7 +91,7 @@ def make_plugin_class(pytest: Any, module: types.ModuleType, plugins: list[tuple
         def _getobj(self) -> types.ModuleType:
             return module
 
-    class Plugin(Reporter):
+    class Plugin:
         def pytest_addoption(self, pluginmanager: Any) -> None:
             for name, plugin in plugins:
                 pluginmanager.register(plugin, name)
@@ -96,27 +100,27 @@ def make_plugin_class(pytest: Any, module: types.ModuleType, plugins: list[tuple
             return Loaded.from_parent(parent, path=file_path)
 
         def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
-            self.phases += 1
+            reporter.phases += 1
             if call.excinfo is None:
                 return
             error = call.excinfo.value
             if isinstance(error, (skip, xfail)) or item.get_closest_marker("xfail"):
-                self.set_problem("skipped", str(error))
+                reporter.set_problem("skipped", str(error))
             else:
-                self.set_problem("failed" if isinstance(error, (AssertionError, fail)) else "error", error)
+                reporter.set_problem("failed" if isinstance(error, (AssertionError, fail)) else "error", error)
 
         @pytest.hookimpl(tryfirst=True)  # type: ignore[untyped-decorator]
         def pytest_runtest_call(self, item: Any) -> None:
-            if find_function(item) is not self.function:
-                self.set_problem("error", "the test was replaced")
+            if find_function(item) is not reporter.function or "runtest" in vars(item):
+                reporter.set_problem("error", "the test was replaced")
 
         @pytest.hookimpl(hookwrapper=True)  # type: ignore[untyped-decorator]
         def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
-            self.start_case(item, isinstance(item.parent, group))
+            reporter.start_case(item, isinstance(item.parent, group))
             yield
-            self.end_case(item)
+            reporter.end_case(item)
 
-    return Plugin
+    return Plugin()
 
 
 def load_plugins() -> list[tuple[str, Any]]:

@@ -267,16 +267,14 @@ def read_inode(path: str) -> int:
 
 
 def run_program(limits: list[str], fields: list[str]) -> None:
-    output, nonce, environment, program, count = fields[:5]
+    output, key, environment, program, count = fields[:5]
     if environment and not read_inode(environment):
         send(b"g", b"")
         return
     cases, rest = fields[5 : 5 + int(count)], fields[5 + int(count) :]
     job = HarnessJob(program, cases, dict(zip(rest[::2], rest[1::2])), environment or None)
     caps = {b"o": int(output), b"e": int(output), b"r": REPORT_CAP, b"t": TRACE_CAP}
-    ChildRun(
-        limits, [Pipe(kind, cap) for kind, cap in caps.items()], lambda: run_harness(job, nonce), environment
-    ).run()
+    ChildRun(limits, [Pipe(kind, cap) for kind, cap in caps.items()], lambda: run_harness(job, key), environment).run()
 
 
 def prepare_harness(compiled: str, source: str) -> None:

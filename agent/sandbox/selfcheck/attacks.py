@@ -57,7 +57,7 @@ for folder in ("/tmp", os.getcwd(), "/dev/shm"):
             with open(f"{folder}/{n}", "wb") as f: f.write(bytes(1 << 20))
         raise AssertionError(f"{folder} is not limited")
     except OSError as error: assert error.errno in (errno.ENOSPC, errno.EDQUOT), error
-    for name in os.listdir(folder): os.unlink(f"{folder}/{name}")
+    for name in filter(str.isdecimal, os.listdir(folder)): os.unlink(f"{folder}/{name}")
 """,
     "thousands of zombies": """
 import os

@@ -24,6 +24,7 @@ def emit(kind, name="", outcome="", error_type="", message="", frames=()):
     out.flush()
 space = {"__name__": "harness"}
 exec(compile(request["harness"], "harness.py", "exec"), space)
+space["FOLDER"] = job.work
 space["main"](job, emit)
 emit("end")
 os._exit(0)

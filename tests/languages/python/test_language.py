@@ -71,6 +71,40 @@ class TestCases:
         with pytest.raises(MalformedProgram, match="`yield`"):
             insert("# <candidate>\ndef test_a():\n    yield add(1, 2)\n")
 
+    @pytest.mark.parametrize(
+        "case",
+        [
+            "def test_a():\n    return add(1, 2) == 4",
+            "async def test_a():\n    return await add(1, 2)",
+            "def test_a(tmp_path):\n    if tmp_path:\n        return 0",
+            "def test_a():\n    add(1, 2) == 4",
+            "def test_a():\n    for n in (1, 2):\n        not add(n, 2) > 4",
+            "def test_a():\n    with open('f') as f:\n        add(1, 2) == 4 and f",
+            "def test_a():\n    assert (add(1, 2) == 4, 'message')",
+            "def test_a():\n    check(add(1, 2))\ndef check(x):\n    assert (x == 4, 'message')",
+        ],
+    )
+    @pytest.mark.parametrize("in_class", [False, True])
+    def test_a_check_that_cannot_fail_is_rejected(self, case: str, in_class: bool) -> None:
+        if in_class:
+            case = "import unittest\nclass A(unittest.TestCase):\n    " + case.replace("\n", "\n    ")
+        with pytest.raises(MalformedProgram, match=r"return|comparison|parentheses"):
+            insert("# <candidate>\n" + case)
+
+    @pytest.mark.parametrize(
+        "case",
+        [
+            "def test_a():\n    def given():\n        return 2\n    assert add(1, given()) == 3\n    return",
+            "def test_a():\n    assert add(1, 2) == 3, ('message', 1)\n    return None",
+            "def test_a():\n    with pytest.raises(TypeError):\n        add(1, 2) < 'x'",
+            "def test_a():\n    try:\n        add(1, 2) < 'x'\n    except TypeError:\n        return\n    assert False",
+            "def test_a():\n    assert sorted([2, 1], key=lambda x: add(x, 0) > 1)",
+        ],
+    )
+    def test_a_check_that_can_fail_is_accepted(self, case: str) -> None:
+        snippet = "def add(a, b):\n    a == b\n    assert (a, b)\n    return a + b"
+        assert insert("# <candidate>\n" + case, snippet).cases == ("test_a",)
+
     def test_the_number_of_cases_is_limited(self) -> None:
         cases = "".join(f"def test_{number}():\n    pass\n" for number in range(51))
         with pytest.raises(MalformedProgram, match=r"\b51\b.*\b50\b"):
