@@ -10,8 +10,8 @@ import hashlib
 import pickle
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Hashable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -165,7 +165,7 @@ class Batches:
                 if self._progress > before:
                     self._pauses = iter(_SEND_PAUSES)
                 else:
-                    await self._pause_to_send()
+                    await self._pause_after(self._problem, self._pauses)
                 if not self._store.has_waiting():
                     return
 
@@ -180,11 +180,13 @@ class Batches:
                 self._emit(Note(f"{batches}. To wait for them, run the same command again; no call is charged twice"))
             raise
 
-    async def _pause_to_send(self) -> None:
-        transient = isinstance(self._problem, ModelUnavailable | ModelTimeout)
-        if not transient or (pause := next(self._pauses, None)) is None:
-            raise Outage(f"the batches returned no replies: {self._problem}")
-        self._emit(Waiting(str(self._problem), pause))
+    async def _pause_after(self, problem: ModelError, pauses: Iterator[float]) -> None:
+        """Pause after a problem. Raises an `Outage` if it is permanent, or if the server has never responded."""
+        transient = isinstance(problem, ModelUnavailable | ModelTimeout)
+        connected = any(model.has_connected for model in self._by_name.values())
+        if not transient or not connected or (pause := next(pauses, None)) is None:
+            raise Outage(f"the batches returned no replies: {problem}")
+        self._emit(Waiting(str(problem), pause))
         await asyncio.sleep(pause)
 
     async def send(self, model: LLM, call: Call, key: str) -> Reply:
@@ -239,19 +241,23 @@ class Batches:
         return api.scale_cost(PRICE_FACTOR, usage.model_copy(update={"cost_usd": model.price(usage, "")}))
 
     async def _wait_for_batches(self) -> None:
-        pause = _FIRST_PAUSE
+        pause, send_pauses = _FIRST_PAUSE, iter(_SEND_PAUSES)
         while batches := self._store.list_batches():
-            waiting = []
+            waiting, problem = [], None
             for batch in batches:
                 try:
                     waiting.append(await self._poll_batch(batch))
                 except (ModelUnavailable, ModelTimeout) as error:
                     # The batch continues, and its files remain available for days.
-                    waiting.append(str(error))
+                    problem = error
                 except ModelError as error:
                     raise Outage(f"{error}. If this happens again: {self._store.path}: {self._store.remedy}") from error
             if self._stop is not None:
                 raise self._stop
+            if problem is not None:
+                await self._pause_after(problem, send_pauses)
+                continue
+            send_pauses = iter(_SEND_PAUSES)
             if waiting := [progress for progress in waiting if progress is not None]:
                 more = f" (and {len(waiting) - 1} more)" if waiting[1:] else ""
                 self._emit(Waiting(f"{waiting[0]}{more}", pause))
@@ -294,8 +300,8 @@ class Batches:
         before, complete = self._progress, state.status == "completed"
         with files.writing(self._folder), tempfile.TemporaryFile(dir=self._folder) as file:
             for file_id in state.files:
-                complete &= bool(await model.request(api.download, file_id, file, may_be_gone=True))
-                for number, line in enumerate(api.iterate_lines(file)):
+                complete &= bool(await model.request(api.download, file_id, file, batch.requests, may_be_gone=True))
+                for number, line in enumerate(file):
                     self._import_line(batch, model, line)
                     if not number % _LINES_PER_SLICE:
                         await asyncio.sleep(0)
@@ -317,7 +323,9 @@ class Batches:
 
     def _import_line(self, batch: Batch, model: OpenAIModel, raw: bytes) -> None:
         """Import a line of a batch's output unless it has already been imported."""
-        line = api.read_line(raw)
+        line = None
+        with suppress(ValueError):
+            line = api.read_line(raw)
         if line is None or line.not_run or not self._store.contains(batch.token, line.key):
             return
         try:

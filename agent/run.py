@@ -20,7 +20,7 @@ from agent.llm.base import Call, Reply, close
 from agent.llm.budget import Budget
 from agent.llm.gateway import Gateway, ReplyCache, Transport
 from agent.llm.limits import Limits
-from agent.llm.models import explain_dependence
+from agent.llm.models import RepeatedReplies, explain_dependence
 from agent.runner import Runner, TracedRunner
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.environments import REPORT_INTERVAL
@@ -153,11 +153,13 @@ class Run:
         )
 
     def _create_runner(self, folder: RunFolder | None, budget: Budget, transport: Transport | None) -> Runner:
-        emit, limits = self.spec.emit, self._limits
+        emit, limits, repeated = self.spec.emit, self._limits, RepeatedReplies()
 
         def on_reply(call: Call, reply: Reply) -> None:
             if folder is not None:
                 folder.record_reply(call.role, reply)
+            if self.spec.config.runner.rounds > 1 and (warning := repeated.check(call, reply)) is not None:
+                self._report_note(warning)
             emit(ReplyReceived(call.role, reply.model, reply.usage, reply.cached, limits.in_flight, limits.allowed))
 
         gateway = Gateway(

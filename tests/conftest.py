@@ -254,3 +254,15 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     return tmp_path / "new"
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A folder with a self-signed certificate for 127.0.0.1: `cert.pem`, `key.pem`, and its authority `ca.pem`."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the command openssl for a certificate")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    shutil.copy(tmp_path / "cert.pem", tmp_path / "ca.pem")
+    return tmp_path

@@ -8,6 +8,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from agent.errors import (
     BudgetExceeded,
     ConfigError,
     DeadlineReached,
+    ModelError,
     ModelTimeout,
     ModelUnavailable,
     Outage,
@@ -31,7 +33,8 @@ from agent.errors import (
 )
 from agent.events import Event, Note, Waiting
 from agent.llm import batch as api
-from agent.llm.batch import ResultLine, build_request_line, iterate_lines, read_line
+from agent.llm.base import MOST_REPLY_BYTES
+from agent.llm.batch import ResultLine, build_request_line, read_line
 from agent.llm.budget import Budget
 from agent.llm.models import parse_model
 from agent.llm.openai import OpenAIModel
@@ -221,9 +224,10 @@ class TestRun:
 
     @pytest.mark.parametrize("attempts", [4, 1])
     async def test_a_run_waits_for_a_server_that_restarts(
-        self, serve: Callable[..., BatchServer], tmp_path: Path, attempts: int
+        self, serve: Callable[..., BatchServer], tmp_path: Path, attempts: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         server = serve()
+        monkeypatch.setattr("agent.batches._SEND_PAUSES", (0.1,) * 300)
 
         def on_event(event: Event) -> None:
             if isinstance(event, Waiting) and "batch_1" in event.what and not restarted:
@@ -282,6 +286,15 @@ class TestRun:
         for file in (tmp_path / "run").glob("batches.sqlite*"):
             file.unlink()
         assert len(await run(server, tmp_path)) == 40
+
+    @pytest.mark.parametrize(("operation", "count"), [("POST files", 0), ("GET batches", 1), ("GET files", 1)])
+    async def test_a_server_that_returns_web_pages_ends_the_run(
+        self, serve: Callable[..., BatchServer], tmp_path: Path, operation: str, count: int
+    ) -> None:
+        server = serve(html=(operation,))
+        with pytest.raises(Outage):
+            await run(server, tmp_path, attempts=1)
+        assert len(server.list_batches()) == count
 
     async def test_a_request_too_large_for_a_batch_ends_only_its_pair(
         self, serve: Callable[..., BatchServer], tmp_path: Path
@@ -368,33 +381,34 @@ class TestLimits:
 class TestLines:
     """Lines of a server's output file."""
 
+    @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000])
+    def test_malformed_lines_are_errors(self, line: bytes) -> None:
+        with pytest.raises(ValueError):  # noqa: PT011
+            read_line(line)
+
     @pytest.mark.parametrize(
         "line",
         [
-            b"", b"{", b"[]", b"null", b"\xff", b'{"custom_id": 3}', b'{"custom_id": "\\ud800"}', b"{}", b"[" * 100_000,
-            b'{"custom_id": "not of ours"}', b'{"custom_id": "%s"}' % KEY.encode(),
+            b'{"custom_id": 3}', b'{"custom_id": "\\ud800"}', b"{}", b'{"custom_id": "not of ours"}',
+            b'{"custom_id": "%s"}' % KEY.encode(),
         ],
     )  # fmt: skip
-    def test_malformed_lines_are_none(self, line: bytes) -> None:
+    def test_lines_of_other_requests_are_none(self, line: bytes) -> None:
         assert read_line(line) is None
 
     @pytest.mark.parametrize(
         ("fields", "result"),
         [
             ({"response": {"status_code": 200, "body": {}}}, (200, {}, False)),
-            ({"response": {"body": 1}}, (500, 1, False)),
-            ({"error": {"code": []}}, (500, {"error": {"code": []}}, False)),
-            ({"error": {"code": "batch_expired"}}, (500, {"error": {"code": "batch_expired"}}, True)),
+            ({"response": {"body": 1}}, (None, 1, False)),
+            ({"response": {"status_code": 400, "body": 1}, "error": {"code": 500}}, (400, 1, False)),
+            ({"error": {"code": 400}}, (400, {"error": {"code": 400}}, False)),
+            ({"error": {"code": []}}, (None, {"error": {"code": []}}, False)),
+            ({"error": {"code": "batch_expired"}}, (None, {"error": {"code": "batch_expired"}}, True)),
         ],
     )
     def test_responses_and_errors_are_parsed(self, fields: dict[str, Any], result: tuple[Any, ...]) -> None:
         assert read_line(json.dumps({"custom_id": KEY, **fields}).encode()) == ResultLine(KEY, *result)
-
-    def test_a_line_that_is_too_long_is_skipped(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("agent.llm.batch._LONGEST_LINE", 200)
-        reply = b'{"custom_id": "%s", "error": {}}\n' % KEY.encode()
-        lines = iterate_lines(BytesIO(reply + b"[" + b" " * 500 + b"]\n" + reply))
-        assert [line and line.key for line in map(read_line, lines)] == [KEY, None, None, None, KEY]
 
     @given(text=st.text())
     def test_a_request_is_always_one_line(self, text: str) -> None:
@@ -418,6 +432,28 @@ async def test_a_malformed_response_is_a_transient_error(httpserver: HTTPServer)
             with pytest.raises(ModelUnavailable, match="OpenAI's API"):
                 await model.request(send, *arguments)
     await model.aclose()
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b"{" + b" " * MOST_REPLY_BYTES, ModelError),
+        (b"{}\n" * 5, ModelError),
+        (b"<html>", ModelUnavailable),
+        (b"{}\n" * 2, None),
+        (b"", None),
+    ],
+)
+async def test_a_file_that_cannot_be_the_results_of_a_batch_is_not_downloaded(
+    httpserver: HTTPServer, content: bytes, error: type[ModelError] | None
+) -> None:
+    model, file = parse_model("m", base_url=httpserver.url_for("/v1"), attempts=1), BytesIO()
+    assert isinstance(model, OpenAIModel)
+    httpserver.expect_request("/v1/files/f/content").respond_with_data(content)
+    with pytest.raises(error) if error else nullcontext():
+        await model.request(api.download, "f", file, 2)
+    await model.aclose()
+    assert error or file.getvalue() == content
 
 
 async def test_creating_a_batch_times_out_before_it_counts_as_never_created(

@@ -13,6 +13,7 @@ from agent import Annotation, Annotator, ScriptedLLM, ScriptedSandbox
 from agent.events import Event, Note, PairStarted, RunStarted
 from agent.llm.base import Call
 from agent.llm.models import Models, describe_scripted, explain_dependence
+from tests.llm.server import Answer, ChatServer, Request, says
 from tests.scripts import PAIR, label, screen
 
 PAIRS = [PAIR.model_copy(update={"id": str(n), "query": f"query {n}"}) for n in range(3)]
@@ -24,7 +25,7 @@ def wavering(call: Call) -> str:
     return screen("match" if matches else "non_match")
 
 
-async def collect(model: ScriptedLLM, rounds: int, pairs: Any = PAIRS, **options: Any) -> list[Annotation]:
+async def collect(model: ScriptedLLM | str, rounds: int, pairs: Any = PAIRS, **options: Any) -> list[Annotation]:
     async with Annotator(model=model, sandbox=ScriptedSandbox(), rounds=rounds, **options) as annotator:
         return [annotation async for annotation in annotator.annotate(pairs)]
 
@@ -69,6 +70,18 @@ async def test_a_start_with_fewer_rounds_keeps_the_annotations_of_the_others(tmp
     assert any(isinstance(note, Note) and re.search(r"\b1 .*\b3 ", note.message) for note in notes)
     assert second_model.calls == []
     assert len((tmp_path / "run" / "annotations.jsonl").read_text().splitlines()) == 9
+
+
+@pytest.mark.parametrize("caches", [False, True])
+async def test_a_gateway_that_repeats_its_responses_is_reported_once(caches: bool) -> None:
+    def respond(request: Request) -> Answer:
+        return says(label(1), prompt_tokens=1_000, id="chatcmpl-1" if caches else f"chatcmpl-{request.number}")
+
+    notes: list[Event] = []
+    with ChatServer(respond) as server:
+        options = {"base_url": server.url, "temperature": 0.7, "variant": "single_llm"}
+        await collect("m", 3, on_event=notes.append, **options)
+    assert [isinstance(note, Note) and "no-cache" in note.message for note in notes].count(True) == caches
 
 
 def openai(**options: Any) -> list[Any]:

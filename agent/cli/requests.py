@@ -39,7 +39,7 @@ def export(
 @add_options
 def import_(
     outputs: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="Output and error files in OpenAI's batch format.")
+        list[Path], typer.Argument(metavar="FILE", help="Output and error files in OpenAI's batch format (.gz too).")
     ],
     price_factor: Annotated[
         float, typer.Option(min=0, metavar="X", help="Price of the replies relative to the list price.")
@@ -52,7 +52,7 @@ def import_(
 
     Counts failed requests and prints the most frequent errors. The next export contains the failed requests again.
 
-    Exit code 1: a request failed, or a line has an unknown request id.
+    Exit code 1: a request failed, or a line is not JSON or has an unknown request id.
     """
     from agent.cli.requests_files import import_
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +19,11 @@ from agent.cli.running import check_writable
 from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, one_line, print_json, print_text
 from agent.datasets import Dataset
-from agent.errors import ConfigError, Deferred, InputError, UsageError
+from agent.datasets.sources import open_source, read_lines
+from agent.errors import ConfigError, Deferred, UsageError
 from agent.events import Note
 from agent.llm.base import LLM, Call, Reply
-from agent.llm.batch import build_request_line, extract_reply, iterate_lines, read_line, select_batch_models
+from agent.llm.batch import build_request_line, extract_reply, read_line, select_batch_models
 from agent.llm.failures import Failure
 from agent.llm.gateway import ReplyCache
 from agent.llm.models import Models
@@ -118,34 +118,39 @@ def import_(outputs: list[Path], options: ImportOptions, factor: float, *, as_js
     """
     settings = ChosenSettings(Console(stderr=True), options)
     model = _require_one_model(settings.models(api_key="none"))
-    counts, errors = Counter[str](imported=0, already=0, failed=0, unknown=0), Counter[str]()
+    counts = Counter[str](imported=0, already=0, failed=0, unknown=0, malformed=0)
+    errors = Counter[str]()
     with SqliteReplyCache(settings.cache) as cache:
-        for raw in (line for path in outputs for line in _read_lines(path)):
-            line = read_line(raw)
-            if line is None:
-                counts["unknown"] += 1
-                continue
-            try:
-                reply = extract_reply(line, model, factor)
-            except Failure as failure:
-                counts["failed"] += 1
-                errors[failure.message] += 1
-                continue
-            counts["already" if cache.get(line.key) is not None else "imported"] += 1
-            cache.put(line.key, reply)
+        for path in outputs:
+            with open_source(path) as file:
+                for raw in filter(bytes.strip, read_lines(file, path)):
+                    try:
+                        counts[_import_line(raw, model, factor, cache)] += 1
+                    except Failure as failure:
+                        counts["failed"] += 1
+                        errors[failure.message] += 1
     if as_json:
         print_json({**counts, "errors": dict(errors.most_common())})
     else:
         print_text(Console(), f"{counts['imported']:,} imported, {counts['already']:,} already in the cache")
-        print_text(Console(), f"{counts['failed']:,} failed, {counts['unknown']:,} with an unknown request id")
+        malformed = f", {counts['malformed']:,} not in JSON" if counts["malformed"] else ""
+        print_text(
+            Console(), f"{counts['failed']:,} failed, {counts['unknown']:,} with an unknown request id{malformed}"
+        )
         for message, count in errors.most_common(_MAX_SHOWN):
             print_text(Console(), f"  {count:,}: the server {one_line(message, 160)}")
-    raise typer.Exit(SOME_ERRORS if counts["failed"] or counts["unknown"] else DONE)
+    raise typer.Exit(SOME_ERRORS if counts["failed"] or counts["unknown"] or counts["malformed"] else DONE)
 
 
-def _read_lines(path: Path) -> Iterator[bytes]:
+def _import_line(raw: bytes, model: OpenAIModel, factor: float, cache: ReplyCache) -> str:
+    """Import a line, and return the name of the count that it belongs to. Raises a `Failure` for a failed request."""
     try:
-        with path.open("rb") as file:
-            yield from filter(bytes.strip, iterate_lines(file))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", path=path) from error
+        line = read_line(raw)
+    except ValueError:
+        return "malformed"
+    if line is None:
+        return "unknown"
+    reply = extract_reply(line, model, factor)
+    known = cache.get(line.key) is not None
+    cache.put(line.key, reply)
+    return "already" if known else "imported"

@@ -14,7 +14,7 @@ from agent.errors import ModelError, ReplyError
 from agent.history import Exchange, Recorder
 from agent.llm.base import Call, Message, Reply, ReplyKind
 from agent.llm.gateway import Gateway
-from agent.llm.parsing import UnreadableReply, build_schema, is_blank, strip_thinking
+from agent.llm.parsing import INVISIBLE, UnreadableReply, build_schema, is_blank, strip_thinking
 from agent.prompt_text import make_printable, replace_surrogates, truncate
 from agent.prompts import Prompts, Role
 from agent.types import Usage
@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)
 REASK = Role("reask", {"cause": "the reply is blank", "reply": "json"}, blocks=("user",))
 _ECHO_LIMIT = 16_000
 _CAUSE_LIMIT = 500
+_REASONING_REMEDY = ". Try --thinking off, or correct the reasoning parser in the server's options."
 # Finish reasons that explain an unusable reply. LangChain does not unify the names that providers use.
 _ENDINGS = {
     **dict.fromkeys(("length", "max_tokens"), "the reply reached the length limit"),
@@ -103,6 +104,7 @@ class Asker:
                 messages = (*messages, Message("assistant", _quote_reply(reply.text)), *reask)
         raise ReplyError(
             f"no usable reply for role {role.name!r} after {plural(self._reasks + 1, 'attempt')}: {problem}"
+            f"{_REASONING_REMEDY if is_blank(reply.text) and reply.reasoning else ''}"
         )
 
     def has_asked(self, role: str) -> bool:
@@ -168,12 +170,18 @@ def read_reply(reply: Reply, parse: Callable[[str], T]) -> T:
     """
     try:
         if is_blank(reply.text):
-            raise UnreadableReply("the reply is blank")
+            raise UnreadableReply(f"the reply is blank{_locate_text(reply)}")
         return parse(reply.text)
     except ValueError as error:
         cause = truncate(make_printable(str(error)), _CAUSE_LIMIT)
         ending = _ENDINGS.get(reply.finish_reason or "")
         raise UnreadableReply(cause if ending is None else f"{cause} ({ending})") from error
+
+
+def _locate_text(reply: Reply) -> str:
+    if reply.reasoning:
+        return ": all of its text is in the reasoning field"
+    return " after its thinking part" if reply.text.strip(INVISIBLE) else ""
 
 
 def _append_to_last(messages: tuple[Message, ...], more: tuple[Message, ...]) -> tuple[Message, ...]:

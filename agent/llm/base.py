@@ -57,6 +57,10 @@ class Call:
     on_wait: Callable[[Wait], Awaitable[None]] = field(default=_wait, compare=False, repr=False)
 
 
+MOST_REPLY_BYTES = 32 << 20
+"""Maximum size of a response from a model's server, and of a line in a batch file, in bytes after decompression."""
+
+
 @dataclass(frozen=True)
 class Reply:
     """A model's reply: its text, its usage, and the response body.

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 
 from agent.errors import ConfigError, ModelError
-from agent.llm.base import LLM, Reply, get_address
+from agent.llm.base import LLM, MOST_REPLY_BYTES, Reply, get_address
+from agent.llm.failures import Failure, parse_status
 from agent.llm.langchain import parse_count
 from agent.llm.models import Models
 from agent.prompt_text import replace_surrogates
@@ -33,7 +33,8 @@ QUEUE_FULL = "token_limit_exceeded"
 """Error code of a batch that is refused because too many tokens are queued in other batches."""
 _NOT_RUN = ("batch_expired", "batch_cancelled")
 _KEY = re.compile(r"[0-9a-f]{64}")
-_LONGEST_LINE = 16 << 20
+_MOST_LINES_PER_REQUEST = 2
+_MOST_LISTED = 10_000
 _URL: Literal["/v1/chat/completions"] = "/v1/chat/completions"
 _TOKEN = "test-driven-annotator"
 _TRANSFER_SECONDS = 600.0
@@ -66,11 +67,12 @@ def name_model(model: LLM) -> str:
 class ResultLine(NamedTuple):
     """A line in the output or error file of a batch.
 
-    `not_run` is true if the batch ended before the request was processed.
+    `status` is None if the line contains no HTTP status. `not_run` is true if the batch ended before the request was
+    processed.
     """
 
     key: str
-    status: int
+    status: int | None
     body: Any
     not_run: bool = False
 
@@ -88,25 +90,26 @@ def build_request_line(key: str, body: Mapping[str, Any]) -> bytes:
     return line
 
 
-def iterate_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Iterate over a file's lines. A line longer than 16 MiB cannot be a reply, and is split into invalid parts."""
-    return iter(partial(file.readline, _LONGEST_LINE), b"")
-
-
 def read_line(line: bytes) -> ResultLine | None:
-    """Parse a result line. Return None if it is malformed or belongs to another program's request."""
+    """Parse a result line. Return None if it belongs to another program's request.
+
+    Raises:
+        ValueError: the line is not a JSON object.
+    """
     try:
         record = json.loads(line)
-        key, response, error = record["custom_id"], record.get("response"), record.get("error")
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        return None
+    except RecursionError as cause:
+        raise ValueError("nested too deeply") from cause
+    if not isinstance(record, dict):
+        raise ValueError("not an object")
+    key, response, error = (record.get(name) for name in ("custom_id", "response", "error"))
     if not isinstance(key, str) or not _KEY.fullmatch(key) or (response is None and error is None):
         return None
-    if isinstance(response, Mapping) and not error:
-        status = response.get("status_code")
-        return ResultLine(key, status if isinstance(status, int) else 500, response.get("body"))
-    not_run = isinstance(error, Mapping) and error.get("code") in _NOT_RUN
-    return ResultLine(key, 500, {"error": error}, not_run)
+    response = response if isinstance(response, Mapping) else {}
+    details = error if isinstance(error, Mapping) else {}
+    status = parse_status(response.get("status_code")) or parse_status(details.get("code"))
+    body = {"error": error} if error and (status is None or status < 400 or not response) else response.get("body")
+    return ResultLine(key, status, body, details.get("code") in _NOT_RUN)
 
 
 def extract_reply(line: ResultLine, model: OpenAIModel, factor: float) -> Reply:
@@ -155,10 +158,12 @@ async def find_batch(client: AsyncOpenAI, token: str, since: float) -> str | Non
 
     Batches created long before `since` (Unix time) are ignored.
     """
+    listed = 0
     async for batch in client.batches.list(limit=100):
+        listed += 1
         if (batch.metadata or {}).get(_TOKEN) == token:
             return str(batch.id)
-        if parse_count(batch.created_at) < since - _CLOCK_TOLERANCE:
+        if parse_count(batch.created_at) < since - _CLOCK_TOLERANCE or listed == _MOST_LISTED:
             break
     return None
 
@@ -174,16 +179,27 @@ async def retrieve(client: AsyncOpenAI, batch_id: str) -> BatchState:
     )
 
 
-async def download(client: AsyncOpenAI, file_id: str, to: BinaryIO) -> bool:
-    """Download a file into `to`, replacing its content.
+async def download(client: AsyncOpenAI, file_id: str, to: BinaryIO, requests: int) -> bool:
+    """Download the results of a batch with that many requests into `to`, replacing its content.
 
     Always returns True. `OpenAIModel.request` returns None instead if the file is missing.
+
+    Raises:
+        Failure: the file is not in JSON Lines format, has too many lines, or has a line that is too long.
     """
     to.seek(0)
     to.truncate()
+    lines = length = 0
     client = client.with_options(timeout=_TRANSFER_SECONDS)
     async with client.files.with_streaming_response.content(file_id) as response:
         async for part in response.iter_bytes():
+            if not to.tell() and part.lstrip()[:1] not in (b"", b"{"):
+                raise Failure("did not return a file of batch results")
+            *ended, last = part.rsplit(b"\n", 1)
+            lines += part.count(b"\n")
+            length = len(last) if ended else length + len(last)
+            if length > MOST_REPLY_BYTES or lines > _MOST_LINES_PER_REQUEST * requests:
+                raise Failure(f"returned a file that is too large for the results of {requests:,} requests", "pair")
             to.write(part)
     to.seek(0)
     return True

@@ -6,18 +6,16 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import cycle
 from typing import Any
 
 import httpx2
-import openai
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_openai import ChatOpenAI
 from pydantic import PrivateAttr
 
 from agent.llm.base import Message, Reply
-from agent.llm.failures import Failure, build_failure, sanitise
+from agent.llm.failures import Failure, build_failure, parse_status, sanitise
 from agent.llm.langchain import as_json_value, parse_count
 from agent.llm.limits import select_limits
 from agent.types import Usage
@@ -25,8 +23,6 @@ from agent.types import Usage
 _ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 _CHARACTERS_PER_TOKEN = 8
 _WORD = re.compile(r"\w+")
-_POOLS = 16
-_CONNECTIONS = 128
 
 
 class Chat(ChatOpenAI):
@@ -55,27 +51,6 @@ class Chat(ChatOpenAI):
         )
         reply = replace(parse_reply(response.content, self._secrets), limits=select_limits(response.headers))
         return ChatResult(generations=[ChatGeneration(message=_as_message(reply))])
-
-
-class Pools(openai.DefaultAsyncHttpxClient):
-    """Spreads requests over several clients, because a client searches all connections in its pool for each request."""
-
-    def __init__(self) -> None:
-        options: dict[str, Any] = {
-            "verify": httpx2.create_ssl_context(),
-            "limits": httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS),
-        }
-        super().__init__(**options)
-        self._clients = [openai.DefaultAsyncHttpxClient(**options) for _ in range(_POOLS)]
-        self._turns = cycle(self._clients)
-
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        return await next(self._turns).send(request, **options)
-
-    async def aclose(self) -> None:
-        for client in self._clients:
-            await client.aclose()
-        await super().aclose()
 
 
 def _as_message(reply: Reply) -> AIMessage:
@@ -124,8 +99,7 @@ def extract_reply(value: Any, secrets: Iterable[str]) -> Reply:
     usage = parse_usage(body.get("usage"))
     if problem := body.get("error"):
         details = problem if isinstance(problem, Mapping) else {"message": str(problem)}
-        code = details.get("code")
-        raise build_failure(code if isinstance(code, int) else 500, details, secrets, usage=usage)
+        raise build_failure(parse_status(details.get("code")), details, secrets, usage=usage)
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
@@ -146,23 +120,29 @@ def extract_reply(value: Any, secrets: Iterable[str]) -> Reply:
 def parse_usage(value: Any) -> Usage:
     """Parse a call's usage from a response's `usage` object.
 
-    Invalid counts become 0. Cached tokens are limited to the input tokens.
+    Invalid counts become 0.
     """
     usage = value if isinstance(value, Mapping) else {}
     read, cached = _count_input_tokens(usage)
     return Usage(
         calls=1,
         input_tokens=read,
-        cached_input_tokens=min(cached, read),
+        cached_input_tokens=cached,
         output_tokens=parse_count(usage.get("completion_tokens")),
         reasoning_tokens=parse_count(_get_mapping(usage, "completion_tokens_details").get("reasoning_tokens")),
     )
 
 
 def _count_input_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the number of prompt tokens and the number of cached tokens that the server reports."""
+    """Return the number of prompt tokens, including cached ones, and the number of cached tokens.
+
+    Some servers exclude cached tokens from the prompt tokens. If there are more cached tokens than prompt tokens, the
+    two numbers are therefore added.
+    """
     cached = parse_count(_get_mapping(usage, "prompt_tokens_details").get("cached_tokens"))
-    return parse_count(usage.get("prompt_tokens")), cached or parse_count(usage.get("prompt_cache_hit_tokens"))
+    cached = cached or parse_count(usage.get("prompt_cache_hit_tokens"))
+    read = parse_count(usage.get("prompt_tokens"))
+    return (read + cached if cached > read else read), cached
 
 
 def _get_mapping(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -185,12 +165,10 @@ def is_truncated(messages: Sequence[Message], reply: Reply) -> bool:
 
     Ordinary text has 3 to 5 characters per token. A run of blanks, or a word of any length, may be a single token.
     Blanks are therefore ignored, and no more tokens are expected than there are words. If the server reports no tokens,
-    the result is False. Some servers exclude cached tokens from the prompt tokens. If there are more cached tokens than
-    prompt tokens, the two numbers are therefore added.
+    the result is False.
     """
     usage = reply.raw.get("usage")
-    read, cached = _count_input_tokens(usage if isinstance(usage, Mapping) else {})
-    tokens = read + cached if cached > read else read
+    tokens, _ = _count_input_tokens(usage if isinstance(usage, Mapping) else {})
     if not 0 < tokens < sum(len(message.content) for message in messages) // _CHARACTERS_PER_TOKEN:
         return False
     words = sum(1 for message in messages for _ in _WORD.finditer(message.content))

@@ -13,8 +13,9 @@ from typing import Any
 import openai
 
 from agent.errors import AccountError, ConfigError, RunStopped
+from agent.llm.clients import SyncClient
 from agent.llm.endpoints import resolve_endpoint
-from agent.llm.failures import Failure, build_failure, extract_error, parse_retry_after, sanitise
+from agent.llm.failures import Failure, build_connection_failure, build_status_failure, extract_error, sanitise
 from agent.prompt_text import replace_surrogates
 
 _RETRIES = 6
@@ -55,13 +56,14 @@ class EmbeddingsServer:
         key = os.environ.get("OPENAI_API_KEY") or None
         if key is None and not server.is_local and not server.headers:
             raise ConfigError(f"no API key for model {model!r} at {server.url}: set OPENAI_API_KEY")
-        self.model, self.url = model, server.url
+        self.model, self.url, self._explain_proxy = model, server.url, server.explain_proxy
         self._secrets = {secret for secret in (key, *server.headers.values()) if secret}
         self._client = openai.OpenAI(
             api_key=key or "none",
             base_url=server.url,
             default_headers=dict(server.headers),
             timeout=_DEADLINE,
+            http_client=SyncClient(),
             max_retries=_RETRIES,  # the client waits as long as the server requests
         )
 
@@ -84,7 +86,7 @@ class EmbeddingsServer:
         try:
             return self._request(texts)
         except Failure as failure:
-            refused = failure.meaning == "pair"
+            refused = failure.meaning == "pair" and not failure.usage.calls
             if refused and len(texts) > 1:
                 middle = len(texts) // 2
                 first, second = self._embed(texts[:middle]), self._embed(texts[middle:])
@@ -93,6 +95,7 @@ class EmbeddingsServer:
             if refused and len(texts[0]) > _MIN_TRUNCATED and _TOO_LONG.search(failure.message):
                 return replace(self._embed([texts[0][: len(texts[0]) * 3 // 4]]), truncated=1)
             message = f"the model server at {self.url} {failure.message} (model {self.model!r})"
+            message += f". {hint}" if (hint := self._explain_proxy()) else ""
             raise (AccountError if failure.meaning == "run" else RunStopped)(message) from None
 
     def _request(self, texts: Sequence[str]) -> Vectors:
@@ -103,14 +106,12 @@ class EmbeddingsServer:
             )
             body = json.loads(response.content)
         except openai.APIStatusError as error:
-            wait = parse_retry_after(error.response.headers, datetime.now(UTC))
-            raise build_failure(error.status_code, extract_error(error.body), self._secrets, wait=wait) from None
+            now = datetime.now(UTC)
+            raise build_status_failure(error.response, extract_error(error.body), self._secrets, now) from None
         except openai.APITimeoutError:
             raise Failure(f"did not respond within {_DEADLINE:g} s") from None
         except openai.APIConnectionError as error:
-            raise Failure(
-                f"is unreachable or closed the connection ({self._sanitise(error.__cause__ or error)})"
-            ) from None
+            raise build_connection_failure(error, self._secrets, timeout=False) from None
         except (ValueError, RecursionError) as error:
             raise Failure(f"returned invalid JSON ({self._sanitise(error)})") from None
         try:

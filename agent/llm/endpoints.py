@@ -45,6 +45,16 @@ class Endpoint:
             return "." not in host or host.endswith(_LOCAL_SUFFIXES)
         return address.is_private or address.is_loopback or address.is_link_local
 
+    def explain_proxy(self) -> str:
+        """Return a hint if this server is local but the environment names a proxy for it, or an empty string."""
+        from urllib.request import getproxies, proxy_bypass
+
+        parts, proxies = urlsplit(self.url), getproxies()
+        proxy = proxies.get(parts.scheme) or proxies.get("all")
+        if not proxy or not self.is_local or proxy_bypass(parts.netloc):
+            return ""
+        return f"Requests pass through the proxy {strip_credentials(proxy)}. To avoid it, add {self.host} to NO_PROXY."
+
 
 def resolve_endpoint(base_url: str | None) -> Endpoint:
     """Return the server at `base_url`.

@@ -38,7 +38,7 @@ _REPORTED_PAUSE = 1.0
 _CHARACTERS_PER_TOKEN = 4
 _COUNTED = ("requests", "tokens")
 _LIMIT_HEADERS = "x-ratelimit-"
-_DAY = 86_400.0
+_MINUTE, _DAY = 60.0, 86_400.0
 _DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s)?(?:(\d{1,9}(?:\.\d{1,9})?)ms)?")
 _UNITS = (3600.0, 60.0, 1.0, 0.001)
 
@@ -149,14 +149,21 @@ class RateLimiter:
         """
         self._free_at += amount / self.rate
 
-    def learn(self, limit: float, remaining: float, reset: float, *, sent: float, age: float, now: float) -> None:
+    def learn(
+        self, limit: float, remaining: float, reset: float | None, *, sent: float, age: float, now: float
+    ) -> None:
         """Adopt the limit that a server reported `age` seconds ago. `sent` is the amount sent since then.
 
         The server reported that `remaining` of `limit` was left, and that the full limit would be available after
         `reset` seconds. The remaining amount is spread over that time. The resulting rate is exact for servers that
         reset their limit all at once. For servers that refill their limit steadily, the rate converges to the refill
-        rate.
+        rate. Without a `reset`, as in the headers of LiteLLM, the limit is one per minute.
         """
+        if reset is None:
+            self.rate = limit / _MINUTE
+            if remaining < 1:
+                self._free_at = max(self._free_at, now + (1 - remaining) / self.rate)
+            return
         self._period = max(self._period, reset)
         calls_left, seconds = remaining - sent, reset - age
         if seconds <= 0:
@@ -352,21 +359,23 @@ def select_limits(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.startswith(_LIMIT_HEADERS)}
 
 
-def read_limit(headers: Mapping[str, str], unit: str) -> tuple[float, float, float] | None:
-    """Return the limit, the remaining amount and the seconds until the reset, or None if any header is missing.
+def read_limit(headers: Mapping[str, str], unit: str) -> tuple[float, float, float | None] | None:
+    """Return the limit, the remaining amount and the seconds until the reset, or None if a header is invalid.
 
     The headers are `x-ratelimit-{limit,remaining,reset}-{requests,tokens}`. A reset looks like `1m30s`, `20ms` or
-    `2.5`.
+    `2.5`. It is None if its header is missing. The remaining amount may be negative.
     """
     limit, remaining = (_parse_count(headers.get(f"x-ratelimit-{name}-{unit}", "")) for name in ("limit", "remaining"))
-    reset = _parse_duration(headers.get(f"x-ratelimit-reset-{unit}", ""))
-    if limit is None or remaining is None or reset is None or not 1 <= limit >= remaining or reset > _DAY:
+    if limit is None or remaining is None or not 1 <= limit >= remaining:
         return None
-    return limit, remaining, reset
+    if (text := headers.get(f"x-ratelimit-reset-{unit}")) is None:
+        return limit, remaining, None
+    reset = _parse_duration(text)
+    return None if reset is None or reset > _DAY else (limit, remaining, reset)
 
 
 def _parse_count(text: str) -> float | None:
-    return float(text) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else None
+    return float(text) if re.fullmatch(r"-?\d{1,9}", text, re.ASCII) else None
 
 
 def _parse_duration(text: str) -> float | None:

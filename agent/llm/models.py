@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from agent.config import ModelConfig
 from agent.errors import ConfigError
-from agent.llm.base import LLM, get_address
+from agent.llm.base import LLM, Call, Reply, get_address
 from agent.llm.endpoints import resolve_endpoint
 from agent.llm.prices import Prices
 from agent.types import Usage
@@ -34,6 +34,8 @@ _WAYS = """Choose a model in one of these ways:
   --model heuristic                                  built-in rules: no network, a baseline for comparison
   --model replay:FILE                                replies from a file
   model = "NAME" in agent.toml                       for all commands in this folder"""
+_MOST_CHECKED = 1_000
+_WITHOUT_LITELLM_CACHE = '{"cache": {"no-cache": true}}'
 _SCRIPTED = frozenset({"replay", "scripted"})
 _AUTHORIZING = frozenset({"authorization", "api-key", "x-api-key"})
 _ROLE_CHOICE = re.compile(r"(?P<role>[A-Za-z_]+)=(?P<name>.*)", re.DOTALL)
@@ -249,6 +251,35 @@ def describe_scripted(models: Iterable[LLM]) -> str | None:
 def are_scripted(models: Iterable[LLM]) -> bool:
     """Return whether all models are built in. Options for model calls then have no effect."""
     return all(_is_scripted(model.identity()) for model in models)
+
+
+class RepeatedReplies:
+    """Detects a server that sends the same response in several rounds, as a gateway with a cache does.
+
+    Only the first 1,000 prompts of a run are checked.
+    """
+
+    def __init__(self) -> None:
+        self._rounds: dict[int, dict[int, int]] = {}  # the first round of each response, by prompt
+        self._was_reported = False
+
+    def check(self, call: Call, reply: Reply) -> str | None:
+        """Return a warning the first time that a response is byte-identical to the response of another round."""
+        if self._was_reported or reply.cached or "id" not in reply.raw:
+            return None
+        prompt = hash((call.role, call.messages))
+        if prompt not in self._rounds and len(self._rounds) >= _MOST_CHECKED:
+            return None
+        responses = self._rounds.setdefault(prompt, {})
+        first = responses.setdefault(hash(json.dumps(reply.raw, sort_keys=True)), call.sample)
+        self._was_reported = first != call.sample
+        if not self._was_reported:
+            return None
+        return (
+            f"the server at {reply.address} sent byte-identical responses in different rounds. If a gateway answered "
+            "from its cache, agreement between rounds is meaningless. Turn off that cache. For LiteLLM, pass "
+            f"--extra-body '{_WITHOUT_LITELLM_CACHE}'"
+        )
 
 
 def explain_dependence(models: Iterable[LLM]) -> str | None:

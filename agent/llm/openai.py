@@ -27,6 +27,7 @@ from tenacity import (
 from agent.config import ModelConfig
 from agent.errors import (
     AccountError,
+    ConfigError,
     ModelError,
     ModelTimeout,
     ModelUnavailable,
@@ -35,10 +36,10 @@ from agent.errors import (
     RunStopped,
 )
 from agent.llm.base import Call, Reply, Wait
-from agent.llm.chat import Chat, Pools, extract_reply, is_truncated
+from agent.llm.chat import Chat, extract_reply, is_truncated
+from agent.llm.clients import AsyncClient
 from agent.llm.endpoints import build_extra_body, build_response_format, resolve_endpoint
-from agent.llm.failures import Failure, build_connection_failure, build_failure, extract_error, parse_retry_after
-from agent.llm.limits import select_limits
+from agent.llm.failures import Failure, build_connection_failure, build_failure, build_status_failure, extract_error
 from agent.llm.prices import Prices
 from agent.prompt_text import replace_surrogates
 from agent.types import Usage
@@ -60,9 +61,12 @@ class OpenAIModel:
         config: name, server, parameters, call timeout and attempts.
         api_key: the key, or a sync or async function that returns it and is called for every attempt.
         http_client: your own `httpx2.AsyncClient` or `httpx.AsyncClient`, for use in one event loop. The caller must
-            close it.
+            close it. It must not follow redirects, and it has no limit on the size of a response.
         prices: token prices.
         now: a function that returns the current time, for evaluating dates in `Retry-After`.
+
+    Raises:
+        ConfigError: the base URL is invalid, or `http_client` follows redirects.
     """
 
     def __init__(
@@ -74,6 +78,11 @@ class OpenAIModel:
         prices: Prices | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        if getattr(http_client, "follow_redirects", False):
+            raise ConfigError(
+                "`http_client` follows redirects, which would send the key to other servers. "
+                "Create the client with follow_redirects=False"
+            )
         self._config = config
         self._server = resolve_endpoint(config.base_url)
         self._http_client = http_client
@@ -148,6 +157,11 @@ class OpenAIModel:
         return reply
 
     @property
+    def has_connected(self) -> bool:
+        """Whether the server has responded in the expected format before."""
+        return self._has_connected
+
+    @property
     def attempts(self) -> int:
         """Maximum number of attempts per call."""
         return self._config.attempts
@@ -156,15 +170,15 @@ class OpenAIModel:
         """Return the request body that `reply` sends for a call."""
         return self._get_chat().build_body(_convert_messages(call), **self._build_parameters(call))
 
-    def parse_response(self, status: int, body: Any) -> Reply:
+    def parse_response(self, status: int | None, body: Any) -> Reply:
         """Return the reply in a response that `reply` did not receive, such as a response from a batch file.
 
-        `status` is the HTTP status of the response, and `body` is its parsed body.
+        `status` is the HTTP status of the response if it is known, and `body` is its parsed body.
 
         Raises:
             Failure: the body contains no reply.
         """
-        if status >= 400:
+        if status is not None and status >= 400:
             raise build_failure(status, extract_error(body), self._secrets)
         reply = extract_reply(body, self._secrets)
         self._has_connected = self._accepts_formats = True
@@ -301,11 +315,7 @@ class OpenAIModel:
         try:
             yield
         except openai.APIStatusError as error:
-            wait = parse_retry_after(error.response.headers, self._now())
-            limits = select_limits(error.response.headers)
-            raise build_failure(
-                error.status_code, extract_error(error.body), self._secrets, wait=wait, limits=limits
-            ) from None
+            raise build_status_failure(error.response, extract_error(error.body), self._secrets, self._now()) from None
         except openai.APIConnectionError as error:
             raise build_connection_failure(
                 error, self._secrets, timeout=isinstance(error, openai.APITimeoutError)
@@ -324,15 +334,16 @@ class OpenAIModel:
         """
         usage = failure.usage if usage is None else usage
         message = f"the model server at {self._server.url} {failure.message}"
+        hint = f". {hint}" if (hint := self._server.explain_proxy()) else ""
         if failure.meaning == "run":
-            return AccountError(f"{message} (model {self._config.name!r})")
+            return AccountError(f"{message} (model {self._config.name!r}){hint}")
         # If the server accepted a format before, the error is about something else, such as the prompt's text.
         if failure.meaning == "option" and formatted and not self._accepts_formats:
             return OptionRefused(message)
         if failure.meaning == "retry":
-            message += f"; {plural(self._config.attempts, 'attempt')} failed"
+            message += f"; {plural(self._config.attempts, 'attempt')} failed{hint}"
         if failure.unreachable and not self._has_connected:
-            return AccountError(f"{message}. Check --base-url and whether the server is running.")
+            return AccountError(f"{message.rstrip('.')}. Check --base-url and whether the server is running.")
         if failure.timeout:
             return ModelTimeout(message, usage=usage)
         return (ModelUnavailable if failure.meaning == "retry" else ModelError)(message, usage=usage)
@@ -358,7 +369,7 @@ class OpenAIModel:
             default_headers=self._headers,
             timeout=openai.Timeout(self._config.call_timeout, connect=min(_CONNECT_TIMEOUT, self._config.call_timeout)),
             # langchain-openai's client is shared by all event loops of a process
-            http_async_client=self._http_client or Pools(),
+            http_async_client=self._http_client or AsyncClient(),
             max_retries=0,
             cache=False,
             use_responses_api=False,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agent.store.run_view import load_run
 from tests.cli.commands import Commands
 from tests.test_batches import answer
+
+BODY = {"model": "m", "choices": [{"message": {"content": "yes"}}]}
 
 
 def answer_requests(requests: Path, to: Path) -> None:
@@ -47,7 +52,7 @@ def test_replies_of_another_batch_system_are_imported_and_used(agent: Commands) 
     second_import = agent("requests", "import", "replies.jsonl", "replies.jsonl", *options, "--json")
     counts = second_import.json
     assert list(counts.pop("errors").values()) == [2]
-    assert counts == {"imported": 0, "already": 8, "failed": 2, "unknown": 2}
+    assert counts == {"imported": 0, "already": 8, "failed": 2, "unknown": 2, "malformed": 0}
     second = agent("requests", "export", "pairs.jsonl", "-o", "second.jsonl", "--variant", "ps_fa", *options)
     assert [re.findall(r"\d+", line) for line in second.out.splitlines()] == [["3"], ["3", "2"]]
     answer_requests(agent.folder / "second.jsonl", agent.folder / "more.jsonl")
@@ -57,6 +62,36 @@ def test_replies_of_another_batch_system_are_imported_and_used(agent: Commands) 
     with load_run(agent.folder / "run") as view:
         costs = {annotation.id: annotation.usage.cost_usd for annotation in view.annotations()}
     assert costs == {"p10": 0.75, "p11": 0.5, "p12": 0.5}  # a million tokens per reply
+
+
+@pytest.mark.parametrize(
+    ("line", "count", "statuses"),
+    [
+        (
+            {"response": {"status_code": 400, "body": {"error": {"message": "m"}}}, "error": {"code": 500}},
+            "failed",
+            ["400"],
+        ),
+        ({"response": None, "error": {"message": "m", "code": 400}}, "failed", ["400"]),
+        ({"error": {"message": "m", "code": "another"}}, "failed", []),
+        ({"response": {"body": {"error": {"message": "m", "code": "another"}}}}, "failed", []),
+        ({"response": {"status_code": 200, "body": BODY}}, "imported", []),
+        ({"response": {"body": BODY}}, "imported", []),
+        ('{"custom_id": "4a6e57', "malformed", []),
+    ],
+)
+def test_each_line_is_counted_and_an_error_keeps_its_status(
+    agent: Commands, line: Any, count: str, statuses: list[str]
+) -> None:
+    text = line if isinstance(line, str) else json.dumps({"custom_id": "0" * 64, **line})
+    (agent.folder / "out.jsonl.gz").write_bytes(gzip.compress(f"\ufeff{text}".encode()))
+    result = agent("requests", "import", "out.jsonl.gz", "--model", "m", "--cache", "c.sqlite", "--json")
+    counts = result.json
+    errors = counts.pop("errors")
+    assert [name for name, number in counts.items() if number] == [count]
+    assert re.findall(r"HTTP (\d+)", str(errors)) == statuses
+    assert len(errors) == (count == "failed")
+    assert result.code == (0 if count == "imported" else 1)
 
 
 def test_batch_and_engine_settings_do_not_prevent_an_export(agent: Commands) -> None:

@@ -48,8 +48,8 @@ class Faults:
     expire with half of their lines done. Batches in `rejected` fail their validation with `code`. Creating a batch in
     `unacknowledged` gets no response; one in `lost` is not created either. Batches in `forgotten` are unknown when
     retrieved, and those in `emptied` have no output file. All lines of those in `unpaid` fail for lack of credit.
-    Requests for those in `refused` fail with HTTP 400. `enqueued` is the maximum number of requests in batches; further
-    batches are rejected.
+    Requests for those in `refused` fail with HTTP 400. Operations in `html`, such as `GET batches`, return a
+    web page. `enqueued` is the maximum number of requests in batches; further batches are rejected.
     """
 
     failing: float = 0.0
@@ -63,6 +63,7 @@ class Faults:
     unpaid: tuple[int, ...] = ()
     refused: tuple[int, ...] = ()
     enqueued: int = 50_000
+    html: tuple[str, ...] = ()
 
 
 class BatchServer:
@@ -156,6 +157,8 @@ class _Service:
             self._database.execute("COMMIT")
 
     def _handle(self, method: str, path: list[str], query: dict[str, list[str]], body: bytes) -> dict[str, Any] | bytes:
+        if f"{method} {path[0]}" in self._faults.html:
+            return b"<html>Please log in.</html>"
         match method, path:
             case "POST", ["chat", "completions"]:
                 self._database.execute("INSERT INTO live VALUES (?)", (body,))

@@ -10,6 +10,7 @@ threads, so synchronous tests and other processes can use it. Head and body of a
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import socketserver
@@ -41,14 +42,15 @@ class Request:
 class Answer:
     """One HTTP response. `wait` is the delay in seconds before it is sent.
 
-    `ending`: `whole`; `cut` closes the connection within the body; `keep_alive` sends blank lines forever.
+    `ending`: `whole`; `cut` closes the connection within the body; `keep_alive` sends blank lines forever; `endless`
+    repeats the body forever.
     """
 
     body: bytes = b""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     wait: float = 0.0
-    ending: Literal["whole", "cut", "keep_alive", "hang_up"] = "whole"
+    ending: Literal["whole", "cut", "keep_alive", "endless", "hang_up"] = "whole"
 
 
 Respond = Callable[[Request], Answer]
@@ -144,6 +146,17 @@ def half_content() -> Answer:
 def keep_alives() -> Answer:
     """Return status 200, then blank lines forever."""
     return Answer(ending="keep_alive")
+
+
+def endless(status: int = 200) -> Answer:
+    """Return a body that never ends."""
+    return Answer(b" " * (1 << 16), status, ending="endless")
+
+
+def compressed_bomb() -> Answer:
+    """Return a reply that decompresses to 64 MiB."""
+    body = gzip.compress(b" " * (64 << 20) + says("x").body)
+    return Answer(body, headers={"Content-Encoding": "gzip"})
 
 
 def slow(seconds: float, answer: Answer | None = None) -> Answer:
@@ -266,7 +279,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         length = len(answer.body)
         headers = {"Content-Type": "application/json", **answer.headers}
-        if answer.ending == "keep_alive":
+        if answer.ending in ("keep_alive", "endless"):
             headers["Transfer-Encoding"] = "chunked"
         else:
             headers["Content-Length"] = str(length)
@@ -276,12 +289,14 @@ class _Handler(BaseHTTPRequestHandler):
             "",
             "",
         ]
-        body = answer.body[: length // 2] if answer.ending == "cut" else answer.body
+        body = {"whole": answer.body, "cut": answer.body[: length // 2]}.get(answer.ending, b"")
         self.wfile.write("\r\n".join(head).encode() + body)
         if answer.ending == "cut":
             self.close_connection = True
         while answer.ending == "keep_alive" and not self.server.owner.stopping.wait(0.02):
             self.wfile.write(b"1\r\n\n\r\n")
+        while answer.ending == "endless" and not self.server.owner.stopping.is_set():
+            self.wfile.write(f"{length:x}\r\n".encode() + answer.body + b"\r\n")
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from agent.config import RunnerConfig
@@ -143,3 +143,21 @@ class Metered:
         answer = partial(reply, self._headers(traffic.now))
         await asyncio.sleep(self._seconds)
         return answer()
+
+
+class LiteLLM(Metered):
+    """The proxy of LiteLLM with an `rpm` limit.
+
+    Its headers have no reset. A refusal has no such headers, and requests a wait of a minute.
+    """
+
+    def __init__(self, calls: int) -> None:
+        super().__init__(calls, 60.0, steady=False)
+
+    def _headers(self, now: float) -> dict[str, str]:
+        return {name: value for name, value in super()._headers(now).items() if "reset" not in name}
+
+    async def __call__(self, traffic: Traffic) -> Reply | Wait:
+        """Reply, or refuse the call."""
+        reply = await super().__call__(traffic)
+        return replace(reply, seconds=59.0 + reply.seconds, limits={}) if isinstance(reply, Wait) else reply

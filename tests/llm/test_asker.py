@@ -54,6 +54,19 @@ async def test_the_error_names_the_finish_reason(ending: str, word: str) -> None
         await judge(asker)
 
 
+@pytest.mark.parametrize(
+    ("reply", "word"),
+    [
+        (Reply("", reasoning=GOOD), "reasoning field.*--thinking"),
+        (Reply(" \n", reasoning="hm", finish_reason="length"), "reasoning field.*limit.*--thinking"),
+        (Reply(f"<think>{GOOD}</think>"), "thinking"),
+    ],
+)
+async def test_the_error_says_where_the_text_of_a_blank_reply_is(reply: Reply, word: str) -> None:
+    with pytest.raises(ReplyError, match=word):
+        await judge(make_asker(ScriptedLLM([reply] * 3)))
+
+
 async def test_an_asker_gives_up_after_its_last_attempt() -> None:
     asker = make_asker(ScriptedLLM(["a", "b", '{"label": 3}']))
     with pytest.raises(ReplyError, match="3 attempts"):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agent.config import RunnerConfig
 from agent.llm.base import Call, ScriptedLLM
 from agent.llm.limits import START, Limits, read_limit
-from tests.llm.simulation import OUTPUT, TOKENS, Metered, Traffic, make_calls, server
+from tests.llm.simulation import OUTPUT, TOKENS, LiteLLM, Metered, Traffic, make_calls, server
 from tests.simulated import run_simulated
 
 AUTO = RunnerConfig()
@@ -160,6 +160,12 @@ class TestRateLimits:
         assert result.refused <= 0.02 * number
         assert result.starts[-1] <= 1.25 * number * period / calls
 
+    @pytest.mark.parametrize(("calls", "number"), [(1, 8), (60, 360), (300, 1800)])
+    def test_limits_without_a_reset_are_limits_per_minute(self, calls: int, number: int) -> None:
+        result = traffic(number, LiteLLM(calls))
+        assert result.refused <= 7 + 0.02 * number  # eight calls are in flight before the first reply
+        assert result.starts[-1] <= 1.25 * number * 60 / calls
+
 
 LIMIT, REMAINING, RESET = (f"x-ratelimit-{name}-requests" for name in ("limit", "remaining", "reset"))
 
@@ -176,17 +182,20 @@ class TestHeaders:
         "hostile",
         [
             *({LIMIT: value} for value in ("0", "-1", "1e999", "9" * 5000, "٣")),
-            *({REMAINING: value} for value in ("-1", "61", "nan")),
+            *({REMAINING: value} for value in ("--1", "61", "nan")),
             *({RESET: value} for value in ("", "-1s", "inf", "9" * 5000 + "s", "1 day", "25h", "2026-11-22T00:00:00Z")),
         ],
     )
     def test_invalid_headers_are_ignored(self, hostile: dict[str, str]) -> None:
         assert read_limit({LIMIT: "60", REMAINING: "59", RESET: "1s", **hostile}, "requests") is None
 
+    def test_the_reset_may_be_missing_and_the_remaining_amount_negative(self) -> None:
+        assert read_limit({LIMIT: "300", REMAINING: "-30"}, "requests") == (300, -30, None)
+
     @given(st.dictionaries(st.sampled_from([LIMIT, REMAINING, RESET]), st.text()))
     def test_any_header_text_is_handled(self, headers: dict[str, str]) -> None:
         result = read_limit(headers, "requests")
-        assert result is None or (result[0] >= 1 and 0 <= result[1] <= result[0] and result[2] >= 0)
+        assert result is None or (result[0] >= 1 and result[1] <= result[0] and (result[2] or 0) >= 0)
 
     def test_no_call_waits_longer_than_a_minute_for_headers_without_quota(self) -> None:
         class Never(Metered):

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 import re
+import ssl
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_httpserver import HTTPServer
 
 from agent.config import ModelConfig
-from agent.errors import AccountError, ModelError, ModelTimeout, ModelUnavailable, OptionRefused, PromptTruncated
+from agent.errors import (
+    AccountError,
+    ConfigError,
+    ModelError,
+    ModelTimeout,
+    ModelUnavailable,
+    OptionRefused,
+    PromptTruncated,
+)
 from agent.llm.base import LLM, Call, Wait
 from agent.llm.endpoints import build_thinking_body, resolve_endpoint
 from agent.llm.openai import OpenAIModel
@@ -29,7 +41,9 @@ from tests.llm.server import (
     Request,
     blank,
     broken,
+    compressed_bomb,
     cut,
+    endless,
     fails,
     free_port,
     garbage,
@@ -335,6 +349,11 @@ class TestRetries:
         await stage([rate_limited(header), says("x")]).reply(call())
         assert least <= stage.waits[0] <= least + 1
 
+    async def test_the_wait_that_litellm_requests_is_honoured(self, stage: Stage) -> None:
+        refusal = fails(429, code="429", type="throttling_error", headers={"llm_provider-retry-after": "60"})
+        await stage([refusal, says("x")]).reply(call())
+        assert 60 <= stage.waits[0] <= 61
+
     @pytest.mark.parametrize(
         ("header", "minutes"), [("601", "10.02"), ("86400", "1,440"), ("1e300", "1.667e+298"), (LATER, "60")]
     )
@@ -441,6 +460,10 @@ class TestRunStops:
             (Answer(b"<html>404</html>", 404), "HTTP 404.*--base-url"),
             (fails(400, "Model Not Exist", type="invalid_request_error"), "Model Not Exist.*--model"),
             (fails(400, "xyz is not a valid model ID", code=400), "not a valid model ID"),
+            (fails(400, "/chat/completions: Invalid model name passed in model=x", code="400"), "Invalid.*--model"),
+            (fails(400, "No connected db.", type="no_db_connection", code="400"), "HTTP 400.*OPENAI_API_KEY"),
+            (fails(400, "Incorrect API key provided: x"), "HTTP 400.*OPENAI_API_KEY"),
+            (Answer(b'[{"error": {"code": 400, "message": "API key not valid."}}]', 400), "HTTP 400.*OPENAI_API_KEY"),
             (no_quota(), "HTTP 429.*Top up"),
             (says("x", choices=None, error={"message": "Insufficient credits", "code": 402}), "HTTP 402"),
         ],
@@ -464,6 +487,31 @@ class TestRunStops:
         assert "--base-url" in str(caught.value)
         assert len(stage.waits) == 2
 
+    @pytest.mark.parametrize("bypass", [False, True])
+    async def test_the_error_of_an_unreachable_local_server_names_the_proxy(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch, bypass: bool
+    ) -> None:
+        monkeypatch.setenv("http_proxy", f"http://me:s3cret@127.0.0.1:{(proxy := free_port())}")
+        monkeypatch.setenv("no_proxy", "127.0.0.1" if bypass else "")
+        with pytest.raises(AccountError) as caught:
+            await stage.model(f"http://127.0.0.1:{free_port()}/v1", attempts=1).reply(call())
+        named = [word in str(caught.value) for word in (f"http://127.0.0.1:{proxy}", "NO_PROXY")]
+        assert named == [not bypass] * 2
+        assert "s3cret" not in str(caught.value)
+
+    async def test_an_untrusted_certificate_stops_the_run_at_once(self, stage: Stage, certificate: Path) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+        with HTTPServer(ssl_context=context) as server:
+            server.expect_request("/v1/chat/completions").respond_with_data(says("yes").body)
+            url = server.url_for("/v1").replace("localhost", "127.0.0.1")
+            with pytest.raises(AccountError, match="SSL_CERT_FILE"):
+                await stage.model(url).reply(call())
+            assert stage.waits == []
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
+                assert (await stage.model(url).reply(call())).text == "yes"
+
     async def test_a_server_that_disappears_later_ends_only_the_pair(self, stage: Stage) -> None:
         model = stage(says("x"), attempts=2)
         await model.reply(call())
@@ -471,6 +519,33 @@ class TestRunStops:
         stage.servers[-1].__exit__()
         with pytest.raises(ModelUnavailable, match="ConnectError"):
             await model.reply(call())
+
+
+class TestHostileServers:
+    @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+    async def test_a_redirect_stops_the_run_and_sends_nothing_to_its_target(self, stage: Stage, status: int) -> None:
+        with ChatServer(says("stolen")) as target:
+            location = target.url.replace("//", f"//{'trusted.example.org' * 30}:secret@") + "/more"
+            redirect = Answer(status=status, headers={"Location": location})
+            with pytest.raises(AccountError) as caught:
+                await stage(redirect, headers={"api-key": "second-key"}).reply(call())
+            assert f"{target.url}/more" in str(caught.value)
+            assert "trusted" not in str(caught.value)
+            assert target.requests == []
+
+    @pytest.mark.parametrize(
+        "answer",
+        [endless(), endless(500), compressed_bomb(), Answer(says("x").body, headers={"Content-Encoding": "zstd"})],
+    )
+    async def test_a_response_of_unlimited_size_is_a_billed_error(self, stage: Stage, answer: Answer) -> None:
+        with pytest.raises(ModelError) as caught:
+            await stage(answer).reply(call())
+        assert caught.value.usage is not None
+        assert (caught.value.usage.calls, len(stage.requests)) == (1, 1)
+
+    async def test_a_compressed_reply_is_read(self, stage: Stage) -> None:
+        answer = Answer(gzip.compress(says("yes").body), headers={"Content-Encoding": "gzip"})
+        assert (await stage(answer).reply(call())).text == "yes"
 
 
 class TestTruncatedPrompts:
@@ -527,6 +602,12 @@ class TestClients:
             await model.aclose()
             assert (reply.text, reply.usage.calls, len(urls)) == ("x", 2, 2)
             assert not client.is_closed
+
+    @pytest.mark.parametrize("library", ["httpx", "httpx2"])
+    async def test_a_users_client_that_follows_redirects_is_rejected(self, stage: Stage, library: str) -> None:
+        async with pytest.importorskip(library).AsyncClient(follow_redirects=True) as client:
+            with pytest.raises(ConfigError, match="follow_redirects"):
+                stage.model("http://127.0.0.1:9/v1", http_client=client)
 
 
 class TestIdentity:

@@ -23,7 +23,7 @@ from agent.retrieval.searchers.recipes import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
 from tests.cli.commands import make_environment
 from tests.cli.processes import wait_until
-from tests.llm.server import Answer, ChatServer, Request
+from tests.llm.server import Answer, ChatServer, Request, compressed_bomb, endless
 from tests.retrieval.pooled import write_benchmark
 
 CODES = [f"def add_{n}(x):\n    return x + {n}\n" + "    # long\n" * n for n in range(150)]
@@ -96,6 +96,24 @@ def test_a_rejected_key_stops_the_run_and_is_redacted(searcher: Any, monkeypatch
     ):
         search(searcher(server))
     assert server.requests[0].headers["authorization"] == "Bearer sk-secret"
+
+
+def test_a_redirect_stops_the_run_and_sends_nothing_to_its_target(searcher: Any) -> None:
+    with (
+        ChatServer(answer_vectors) as target,
+        ChatServer(Answer(status=307, headers={"Location": target.url})) as server,
+    ):
+        with pytest.raises(AccountError, match=target.url):
+            search(searcher(server))
+        assert target.requests == []
+
+
+@pytest.mark.parametrize("answer", [endless(), endless(503), compressed_bomb()])
+def test_a_response_of_unlimited_size_stops_the_run(searcher: Any, answer: Answer) -> None:
+    with ChatServer(answer) as server, pytest.raises(RunStopped):
+        search(searcher(server))
+    texts = [text for request in server.requests for text in request.body["input"]]
+    assert len(texts) == len(set(texts))  # no request was sent again in halves
 
 
 def test_a_remote_server_needs_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import shutil
 import ssl
-import subprocess
 import sys
 import tarfile
 from collections.abc import AsyncIterator, Iterator
@@ -235,18 +233,6 @@ async def start_behind_proxy(certificate: Path | None = None) -> AsyncIterator[t
     finally:
         await remote.close()
         proxy.cut()
-
-
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    """A folder for DOCKER_CERT_PATH with one certificate that the server and the client share."""
-    if shutil.which("openssl") is None:
-        pytest.skip("needs the command openssl for a certificate")
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
-    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
-    shutil.copy(tmp_path / "cert.pem", tmp_path / "ca.pem")
-    return tmp_path
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
