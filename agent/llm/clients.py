@@ -46,7 +46,6 @@ class AsyncClient(openai.DefaultAsyncHttpxClient):
             async with asyncio.timeout(body.seconds):
                 async for part in response.aiter_bytes():
                     body.add(part)
-            await response.aclose()
         except BaseException as error:
             await response.aclose()
             if isinstance(error, TimeoutError):

@@ -265,18 +265,21 @@ class RepeatedReplies:
 
     def check(self, call: Call, reply: Reply) -> str | None:
         """Return a warning the first time that a response is byte-identical to the response of another round."""
-        if self._was_reported or reply.cached or "id" not in reply.raw:
+        body = dict(reply.raw)
+        if isinstance(metadata := body.get("response_metadata"), Mapping):  # LangChain numbers its messages itself
+            body["id"] = metadata.get("id")
+        if self._was_reported or reply.cached or not body.get("id"):
             return None
         prompt = hash((call.role, call.messages))
         if prompt not in self._rounds and len(self._rounds) >= _MOST_CHECKED:
             return None
         responses = self._rounds.setdefault(prompt, {})
-        first = responses.setdefault(hash(json.dumps(reply.raw, sort_keys=True)), call.sample)
+        first = responses.setdefault(hash(json.dumps(body, sort_keys=True)), call.sample)
         self._was_reported = first != call.sample
         if not self._was_reported:
             return None
         return (
-            f"the server at {reply.address} sent byte-identical responses in different rounds. If a gateway answered "
+            f"the server of {reply.model!r} sent byte-identical responses in different rounds. If a gateway answered "
             "from its cache, agreement between rounds is meaningless. Turn off that cache. For LiteLLM, pass "
             f"--extra-body '{_WITHOUT_LITELLM_CACHE}'"
         )
