@@ -72,12 +72,14 @@ __all__ = [*_HOMES]
 logging.getLogger("agent").addHandler(logging.NullHandler())  # the importing application decides where logs go
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use, which keeps `import agent` fast."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'agent' has no attribute {name!r}")
-    home = import_module(_HOMES[name])
-    return home if _HOMES[name] == f"agent.{name}" else getattr(home, name)
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name on first use, which keeps `import agent` fast."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'agent' has no attribute {name!r}")
+        home = import_module(_HOMES[name])
+        return home if _HOMES[name] == f"agent.{name}" else getattr(home, name)
 
 
 def __dir__() -> list[str]:

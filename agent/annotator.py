@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Mapping, Set
 from contextlib import AsyncExitStack, aclosing
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self, Unpack
 
 from agent.checks import check_type
-from agent.config import Config
 from agent.datasets import Pairs, as_pairs
 from agent.errors import UsageError
-from agent.events import Event
-from agent.graph import Variant
-from agent.languages import Language
-from agent.llm.budget import Budget
-from agent.llm.gateway import ReplyCache
-from agent.llm.models import ModelSource
 from agent.run import Run
-from agent.sandbox.base import SandboxBackend
-from agent.sandbox.session import SharedExecutions
-from agent.spec import RunSpec
-from agent.state import Node
+from agent.spec import AnnotatorOptions, RunSpec
 from agent.streams import Production, Stream
 from agent.types import Annotation
 
@@ -65,38 +54,14 @@ class Annotator:
             `Annotator`s share. The limits of a `Budget` override the limits in `config`.
         on_event: called with each event of `agent.events`.
 
+    For models that are chosen by name, the arguments of `ModelOptions` are accepted as well.
+
     Raises:
         UsageError: an argument has a wrong type or value. The message names the argument and its valid values.
     """
 
-    def __init__(
-        self,
-        *,
-        model: ModelSource = None,
-        sandbox: str | SandboxBackend | None = None,
-        variant: str | Path | Mapping[str, Any] | Variant | None = None,
-        without: Sequence[str] = (),
-        nodes: Mapping[str, Node] | None = None,
-        prompts: Path | str | None = None,
-        languages: Sequence[Language] = (),
-        unsupported: Literal["fail", "judge", "skip"] = "fail",
-        run_dir: Path | str | None = None,
-        cache: Path | str | ReplyCache | None = None,
-        retry_errors: bool = False,
-        rounds: int | None = None,
-        concurrency: int | Literal["auto"] | None = None,
-        pair_timeout: float | None = None,
-        config: Config | Mapping[str, Any] | None = None,
-        executions: SharedExecutions | None = None,
-        engine: Literal["local", "ray"] | None = None,
-        address: str | None = None,
-        budget: float | Budget | None = None,
-        on_event: Callable[[Event], None] | None = None,
-        **model_options: Any,
-    ) -> None:
-        arguments = locals().copy()  # a copy, because a debugger may add names to the original
-        del arguments["self"], arguments["model_options"]
-        self.spec = RunSpec.of(arguments, model_options)
+    def __init__(self, **options: Unpack[AnnotatorOptions]) -> None:
+        self.spec = RunSpec.of(options)
         self._run: Run | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._productions: set[Production[Annotation]] = set()

@@ -2,33 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from agent.batches import ResultsOnDisk, check_batch_support
 from agent.checks import check_type
-from agent.config import Config, ModelConfig, SandboxConfig, build_config
+from agent.config import Config, SandboxConfig, build_config
 from agent.errors import InputError, UsageError
 from agent.events import Event
 from agent.graph import Pipeline, Variant, build, collect_known_roles
 from agent.languages import Language, built_in_languages
 from agent.llm.budget import Budget
 from agent.llm.gateway import ReplyCache, Transport
-from agent.llm.models import Models
+from agent.llm.models import Models, ModelSource
+from agent.llm.prices import Prices
 from agent.nodes import BUILT_IN
 from agent.prompts import Prompts
 from agent.runner import PairRunner
-from agent.sandbox.base import SandboxBackend
+from agent.sandbox.base import EnvironmentBuilder, SandboxBackend
 from agent.sandbox.dependencies.requirements import read_requirements
 from agent.sandbox.session import SharedExecutions
 from agent.state import Node
 from agent.tracing import Tracer, create_tracer
 from agent.types import Pair, normalise_language
 
+if TYPE_CHECKING:
+    from agent.llm.openai import ApiKey
+
+
+class ModelOptions(TypedDict, total=False):
+    """Arguments of `Annotator` for models that are chosen by name. See `agent.llm.models.parse_model`."""
+
+    api_key: ApiKey | None
+    http_client: Any
+    prices: Prices | Path | str | Mapping[str, Any] | None
+    base_url: str | None
+    headers: dict[str, str] | None
+    reply_format: Literal["json_object", "json_schema", "text"] | None
+    thinking: Literal["on", "off"] | None
+    temperature: float | None
+    max_tokens: int | None
+    extra_body: Mapping[str, Any] | str | None
+    call_timeout: float | None
+    attempts: int | None
+
+
+class AnnotatorOptions(ModelOptions, total=False):
+    """The arguments of `Annotator`, which describes them. None stands for the default."""
+
+    model: ModelSource
+    sandbox: str | SandboxBackend | None
+    variant: str | Path | Mapping[str, Any] | Variant | None
+    without: Sequence[str] | None
+    nodes: Mapping[str, Node] | None
+    prompts: Path | str | None
+    languages: Sequence[Language] | None
+    unsupported: Literal["fail", "judge", "skip"]
+    run_dir: Path | str | None
+    cache: Path | str | ReplyCache | None
+    retry_errors: bool
+    rounds: int | None
+    concurrency: int | Literal["auto"] | None
+    pair_timeout: float | None
+    config: Config | Mapping[str, Any] | None
+    executions: SharedExecutions | None
+    engine: Literal["local", "ray"] | None
+    address: str | None
+    budget: float | Budget | None
+    on_event: Callable[[Event], None] | None
+
+
+_MODEL_OPTIONS = ModelOptions.__optional_keys__
+_DEFAULTS: Mapping[str, Any] = {
+    **dict.fromkeys(sorted(AnnotatorOptions.__optional_keys__ - _MODEL_OPTIONS)),
+    "unsupported": "fail",
+    "retry_errors": False,
+}
 _PATH = (str, Path)
 _OBJECTS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "sandbox": ((str, SandboxBackend), "'auto', 'docker', 'bwrap' or a SandboxBackend"),
@@ -46,6 +99,12 @@ _OBJECTS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "on_event": ((Callable,), "a function"),  # type: ignore[dict-item]  # `isinstance` accepts it
 }
 """Types of the arguments that are not settings, with descriptions for error messages."""
+_ATTRIBUTES: Mapping[str, Mapping[str, type]] = {
+    "sandbox": {"name": str, "environments": EnvironmentBuilder},
+    "languages": {"name": str, "fence": str},
+    "nodes": {"outcomes": Mapping},
+}
+"""Attributes that the user's objects must have, by argument."""
 _SETTINGS = {
     "rounds": "runner.rounds",
     "concurrency": "runner.concurrency",
@@ -57,7 +116,6 @@ _SETTINGS = {
 }
 """Arguments that are settings, whose values the configuration validates."""
 _UNSUPPORTED = ("fail", "judge", "skip")
-_MODEL_OPTIONS = {"api_key", "http_client", "prices", *ModelConfig.model_fields} - {"name"}
 _SANDBOX_IDENTITY = ("image", "mount_ro", "requirements", "exclude_newer", "python")
 
 
@@ -89,13 +147,15 @@ class RunSpec:
     transport: Transport | None = None
 
     @classmethod
-    def of(cls, arguments: Mapping[str, Any], model_options: Mapping[str, Any]) -> RunSpec:
+    def of(cls, options: AnnotatorOptions) -> RunSpec:
         """Validate the arguments of `Annotator` and return the specification.
 
         Raises:
             UsageError: an argument has a wrong type or value, or two arguments are mutually exclusive.
             InputError: a file of replies cannot be read.
         """
+        arguments: dict[str, Any] = {**_DEFAULTS, **options}
+        model_options = {name: arguments.pop(name) for name in options.keys() - _DEFAULTS.keys()}
         _check_objects(arguments, model_options)
         config, nodes = _merge_config(arguments), arguments["nodes"] or {}
         models, roles = Models.of(arguments["model"], **model_options), collect_known_roles({**BUILT_IN, **nodes})
@@ -201,11 +261,21 @@ def _check_objects(arguments: Mapping[str, Any], model_options: Mapping[str, Any
         raise UsageError(f"unsupported={arguments['unsupported']!r:.60}: expected {_OBJECTS['unsupported'][1]}")
     for language in arguments["languages"] or ():
         check_type("languages", language, (Language,), _OBJECTS["languages"][1])
+        _check_attributes("languages", language)
     for node in (arguments["nodes"] or {}).values():
         check_type("nodes", node, (Node,), _OBJECTS["nodes"][1])
+        _check_attributes("nodes", node)
+    if isinstance(arguments["sandbox"], SandboxBackend):
+        _check_attributes("sandbox", arguments["sandbox"])
     for name in model_options.keys() - _MODEL_OPTIONS:
         near = ", ".join(get_close_matches(name, [*arguments, *_MODEL_OPTIONS]))
         raise UsageError(f"unknown argument {name!r}" + (f", did you mean {near}?" if near else ""))
+
+
+def _check_attributes(argument: str, value: object) -> None:
+    for name, kind in _ATTRIBUTES[argument].items():
+        if not isinstance(getattr(value, name, None), kind):
+            raise UsageError(f"{argument}: {type(value).__name__}.{name} must be a {kind.__name__}")
 
 
 def _merge_config(arguments: Mapping[str, Any]) -> Config:

@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any
+from typing import Any, Unpack
 
 from agent.annotator import Annotator
 from agent.datasets import Pairs
 from agent.notebook import Annotations
+from agent.spec import AnnotatorOptions
 from agent.types import Annotation
 
 _MAX_BUFFERED = 64
@@ -25,7 +26,7 @@ def annotate(
     mapping: Mapping[str, str] | str | None = None,
     ordered: bool = True,
     limit: int | None = None,
-    **options: Any,
+    **options: Unpack[AnnotatorOptions],
 ) -> Annotations:
     """Annotate all pairs, or the first `limit` pairs, and return the annotations as a list.
 
@@ -45,7 +46,7 @@ def stream(
     mapping: Mapping[str, str] | str | None = None,
     ordered: bool = False,
     limit: int | None = None,
-    **options: Any,
+    **options: Unpack[AnnotatorOptions],
 ) -> Generator[Annotation, None, None]:
     """Annotate all pairs, or the first `limit` pairs, and iterate over the annotations as they complete.
 

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import count
 from textwrap import shorten
 from threading import Thread
@@ -23,10 +23,14 @@ from agent.errors import ConfigError, ExtraMissing, ModelError
 from agent.types import Message
 
 _NAME = "test-driven-annotator"
+_SCHEMA = "https://opentelemetry.io/schemas/1.41.1"
+"""The last version of the conventions that defines all names below; later ones define them elsewhere."""
+_PORTS = {"http": 80, "https": 443}
 _NAMES = {
     "pair": "annotator.pair.id",
     "error": "error.type",
     "server": "server.address",
+    "port": "server.port",
     "operation": "gen_ai.operation.name",
     "provider": "gen_ai.provider.name",
     "model": "gen_ai.request.model",
@@ -71,8 +75,8 @@ class _OpenTelemetry(Tracer):
     def __init__(self, content: bool) -> None:
         from opentelemetry import metrics, trace
 
-        self._content, self._trace, self._tracer = content, trace, trace.get_tracer(_NAME)
-        meter, buckets = metrics.get_meter(_NAME), {"explicit_bucket_boundaries_advisory": _BUCKETS}
+        self._content, self._trace, self._tracer = content, trace, trace.get_tracer(_NAME, schema_url=_SCHEMA)
+        meter, buckets = metrics.get_meter(_NAME, schema_url=_SCHEMA), {"explicit_bucket_boundaries_advisory": _BUCKETS}
         self._pairs = meter.create_counter("annotator.pairs", "{pair}", "annotated pairs by outcome")
         self._cost = meter.create_counter("annotator.cost", "USD", "cost of model calls")
         self._calls = meter.create_histogram(
@@ -110,8 +114,9 @@ class _OpenTelemetry(Tracer):
     def _build_attributes(self, values: dict[str, Any]) -> dict[str, Any]:
         if (usage := values.pop("usage", None)) is not None:
             values |= usage.model_dump()
-        if values.get("server") is not None:
-            values["server"] = urlsplit(values["server"]).hostname
+        with suppress(ValueError):  # the address of a user's model may be malformed
+            url = urlsplit(values.pop("server", None) or "")
+            values |= {"server": url.hostname, "port": url.port or _PORTS.get(url.scheme)}
         for name in _CONTENT:
             content = values.pop(name, None)
             values[name] = _encode_messages(content) if content is not None and self._content else None

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from agent import Annotator, Pair, ScriptedLLM
-from agent.llm.base import Call
-from agent.state import Node, State, Step, Tools
+from agent.extend import Call, Node, State, Step, Tools
 
 ROWS = [
     {"no": 1, "question": "remove spaces from a string", "answer": "def squeeze(s):\n    return s.replace(' ', '')\n"},

@@ -17,11 +17,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from agent import Annotator, Pair, ScriptedLLM, TestReport
-from agent.languages.base import Language, MalformedProgram, MutantKind, Mutation, Program, Snippet
-from agent.llm.base import Call
-from agent.sandbox.base import ReportLine, RunResult, SandboxJob
-from agent.types import CaseOutcome, CaseResult, Cause, Status
+from agent import Annotator, Pair, ScriptedLLM
+from agent.extend import (
+    Call,
+    CaseOutcome,
+    CaseResult,
+    Cause,
+    Language,
+    MalformedProgram,
+    MutantKind,
+    Mutation,
+    Program,
+    ReportLine,
+    RunResult,
+    SandboxJob,
+    Snippet,
+    Status,
+    TestReport,
+)
 
 # This code runs inside the sandbox. For each case, it creates a database with the schema and the rows of the case, and
 # runs the candidate.

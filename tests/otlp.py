@@ -78,6 +78,14 @@ class Collector:
         """Return the attributes of the resource that the spans belong to."""
         return _attributes(self._traces()[0].resource_spans[0].resource.attributes)
 
+    def get_schemas(self) -> set[str]:
+        """Return the schema URLs of the spans and metrics."""
+        metrics = [ExportMetricsServiceRequest.FromString(body) for path, body in self.bodies if path == "/v1/metrics"]
+        resources = [resource for request in self._traces() for resource in request.resource_spans]
+        scopes: list[Any] = [scope for resource in resources for scope in resource.scope_spans]
+        scopes += [scope for request in metrics for part in request.resource_metrics for scope in part.scope_metrics]
+        return {scope.schema_url for scope in scopes}
+
     def list_spans(self) -> list[ReceivedSpan]:
         """Return all spans in the order of their start times."""
         received_spans = [

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import pytest
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox, read_pairs
-from agent.config import Config, SandboxConfig
+from agent.config import Config, ModelConfig, SandboxConfig
 from agent.deadline import Deadline
 from agent.errors import (
     BudgetExceeded,
@@ -28,10 +28,12 @@ from agent.errors import (
     UsageError,
 )
 from agent.events import Event, Note, PairFinished, PairStarted, ReplyReceived, RunStarted, Waiting
+from agent.languages import Language
 from agent.llm.base import Call, Reply, Wait
 from agent.llm.budget import Budget
 from agent.llm.parsing import LabelReply, parse_label
 from agent.sandbox.base import SandboxBackend
+from agent.spec import AnnotatorOptions, ModelOptions
 from agent.state import Node, Role, State, Step, Tools
 from agent.store import load_run
 from agent.types import Usage
@@ -274,6 +276,22 @@ def test_an_invalid_configuration_is_rejected_on_creation(
         Annotator(**options)
 
 
+class Unfinished(Node):
+    """A node without outcomes."""
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        raise NotImplementedError
+
+
+class WithoutEnvironments(SandboxBackend):
+    """A backend without a builder of environments."""
+
+    name = "mine"
+
+    async def acquire(self) -> Any:
+        raise NotImplementedError
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -290,6 +308,10 @@ def test_an_invalid_configuration_is_rejected_on_creation(
         ({"on_event": "print"}, "on_event='print' .* str.* function"),
         ({"unsupported": "ignore"}, "unsupported='ignore': .*'fail', 'judge' or 'skip'"),
         ({"languages": [5]}, "languages=5 .* int.* Language"),
+        ({"languages": [Language()]}, r"Language\.name"),
+        ({"nodes": {"mine": Unfinished()}}, r"Unfinished\.outcomes"),
+        ({"sandbox": WithoutEnvironments()}, r"WithoutEnvironments\.environments"),
+        ({"model": "m", "base_url": "http://localhost/v1", "http_client": "mine"}, "http_client .* str"),
         ({"config": {"runner.concurency": 4}}, "'runner.concurency'.*runner.concurrency"),
         ({"config": {"runner.concurrency": 0}}, "setting runner.concurrency: .* 1"),
         ({"config": {5: 0}}, "setting 5: "),
@@ -300,6 +322,13 @@ def test_an_invalid_configuration_is_rejected_on_creation(
 def test_an_invalid_argument_is_named_with_its_valid_values(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Annotator(**{"model": "heuristic", **options})
+
+
+def test_options_are_typed_and_described_once() -> None:
+    settings = {*ModelConfig.model_fields} - {"name"}
+    assert settings == ModelOptions.__optional_keys__ - {"api_key", "http_client", "prices"}
+    names = AnnotatorOptions.__optional_keys__ - ModelOptions.__optional_keys__
+    assert {name for name in names if f"\n        {name}: " not in (Annotator.__doc__ or "")} == set()
 
 
 def test_arguments_override_settings_by_key() -> None:

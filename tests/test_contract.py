@@ -24,6 +24,7 @@ from agent.cli import DONE, SOME_ERRORS, STOPPED, WRONG_USAGE, exit_code
 from agent.cli.app import app
 from agent.config import collect_setting_fields
 from agent.settings import Settings
+from agent.spec import AnnotatorOptions
 from tests.cli.commands import Commands, serve_commands
 from tests.retrieval.pooled import make_folder, write_benchmark
 
@@ -88,6 +89,9 @@ def list_parameters(function: Any) -> list[str]:
     descriptions = []
     for parameter in inspect.signature(function).parameters.values():
         kind = parameter.kind
+        if "AnnotatorOptions" in str(parameter.annotation):
+            descriptions += [f"*{name}" for name in sorted(AnnotatorOptions.__optional_keys__)]
+            continue
         prefix = "*" if kind is parameter.KEYWORD_ONLY else "**" if kind is parameter.VAR_KEYWORD else ""
         plain = parameter.default is None or isinstance(parameter.default, bool | int | float | str | tuple)
         default = f"={parameter.default!r}" if plain else "=..."

@@ -15,7 +15,7 @@ from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
 from agent.config import Config, PipelineConfig
 from agent.errors import DependencyUnavailable, ModelError, Outage, SandboxError
 from agent.events import Event, StepDone
-from agent.languages import PythonLanguage, Snippet
+from agent.languages import Program, PythonLanguage, Snippet
 from agent.llm.base import Call
 from agent.sandbox.base import CommandResult, Environment, ReportLine, RunResult, SandboxJob
 from agent.state import Node, State, Step, Tools
@@ -449,6 +449,31 @@ async def test_an_exception_in_a_user_node_or_language_ends_only_its_pair(
         history = run.evidence(PAIR.id)
     assert history is not None
     assert (history.visits[-1].node, history.visits[-1].outcome) == (node, "raised")
+
+
+async def test_a_value_error_of_a_user_language_is_not_the_models_fault() -> None:
+    class Unfinished(PythonLanguage):
+        def insert(self, template: str, snippet: Snippet) -> Program:
+            raise ValueError(f"{len(template)} and {snippet}")
+
+    model = ScriptedLLM({"screen": [screen()], "generate_test": [program()] * 3})
+    annotation = await annotate(model, languages=[Unfinished()])
+    assert annotation.error is not None
+    assert (annotation.error.type, [call.role for call in model.calls]) == ("NodeError", ["screen", "generate_test"])
+    assert "ValueError" in annotation.error.message
+
+
+@pytest.mark.parametrize("error", [OSError("too many open files"), KeyError("image")])
+async def test_any_error_of_a_users_sandbox_is_a_sandbox_error(error: Exception) -> None:
+    class Broken(ScriptedSandbox):
+        async def acquire(self) -> Any:
+            self.acquired += 1
+            raise error
+
+    sandbox = Broken()
+    annotation = await annotate({"screen": [screen()], "generate_test": [program()]}, sandbox)
+    assert annotation.error is not None
+    assert (annotation.error.type, annotation.label, sandbox.acquired) == ("SandboxError", None, 3)
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,26 @@ async def test_only_the_type_of_an_error_is_recorded(collector: Collector) -> No
     assert b"canary" not in collector.received
 
 
+@pytest.mark.parametrize(
+    ("address", "server"),
+    [
+        ("https://llm.example.org/v1", ("llm.example.org", 443)),
+        ("http://[::1]:11434", ("::1", 11434)),
+        ("http://[", (None, None)),
+        ("", (None, None)),
+    ],
+)
+async def test_a_call_has_the_host_and_port_of_its_server(
+    collector: Collector, address: str, server: tuple[str | None, int | None]
+) -> None:
+    model = ScriptedLLM([label(1)])
+    vars(model)["address"] = address
+    async with Annotator(model=model, variant="single_llm", config=ON) as annotator:
+        assert (await anext(annotator.annotate([Pair(id="1", query="q", code="x = 1")]))).label == 1
+    (attributes,) = [span.attributes for span in collector.list_spans() if span.name == "chat scripted"]
+    assert (attributes.get("server.address"), attributes.get("server.port")) == server
+
+
 async def test_cached_replies_are_marked(collector: Collector) -> None:
     cache = MemoryReplyCache()
     for _ in range(2):

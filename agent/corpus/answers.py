@@ -12,6 +12,7 @@ from agent.datasets.benchmarks.building import read_rows
 from agent.datasets.benchmarks.pairs import find_part_files
 from agent.datasets.benchmarks.triples import is_triples
 from agent.errors import ModelError, Outage, UsageError
+from agent.llm.asker import CUT_OFF, FILTERED
 from agent.llm.base import Call, Reply
 from agent.llm.gateway import Gateway
 from agent.llm.parsing import UnreadableReply, is_blank, strip_thinking
@@ -22,7 +23,6 @@ from agent.types import normalise_language
 
 ANSWER = Role("answer", {"question": "Reverse a list\nHow do I do that?", "language": "python"})
 MAX_CONSECUTIVE_ERRORS = 20
-_REFUSALS, _CUT_OFF = frozenset({"content_filter", "refusal"}), frozenset({"length", "max_tokens"})
 
 
 def read_questions(folder: Path, split: str, language: str | None, limit: int | None) -> list[dict[str, str]]:
@@ -76,7 +76,7 @@ async def answer_questions(
 
 def read_answer(reply: Reply) -> tuple[str, str | None]:
     """Return the status of a reply and its answer. Raises an `UnreadableReply` if the reply ends before the answer."""
-    if reply.finish_reason in _REFUSALS:
+    if reply.finish_reason in FILTERED | {"refusal"}:
         return "refused", None
     text = None if is_blank(reply.text) else replace_surrogates(strip_thinking(reply.text)).strip()
-    return "cut off" if reply.finish_reason in _CUT_OFF else "answered" if text else "empty", text
+    return "cut off" if reply.finish_reason in CUT_OFF else "answered" if text else "empty", text

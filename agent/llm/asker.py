@@ -26,10 +26,12 @@ _ECHO_LIMIT = 16_000
 _CAUSE_LIMIT = 500
 _REASONING_REMEDY = ". Try --thinking off, or correct the reasoning parser in the server's options."
 # Finish reasons that explain an unusable reply. LangChain does not unify the names that providers use.
+CUT_OFF = frozenset({"length", "max_tokens"})
+FILTERED = frozenset({"content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii"})
 _ENDINGS = {
-    **dict.fromkeys(("length", "max_tokens"), "the reply reached the length limit"),
+    **dict.fromkeys(CUT_OFF, "the reply reached the length limit"),
+    **dict.fromkeys(FILTERED, "the server's content filter stopped the reply"),
     **dict.fromkeys(("tool_calls", "function_call", "tool_use"), "the model called a tool, but no tools were provided"),
-    "content_filter": "the server's content filter stopped the reply",
     "refusal": "the model refused to answer",
 }
 

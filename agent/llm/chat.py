@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,15 +13,14 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_openai import ChatOpenAI
 from pydantic import PrivateAttr
 
-from agent.llm.base import Message, Reply
+from agent.llm.base import Reply
 from agent.llm.failures import Failure, build_failure, parse_status, sanitise
 from agent.llm.langchain import as_json_value, parse_count
 from agent.llm.limits import select_limits
+from agent.llm.truncation import count_input_tokens, get_mapping
 from agent.types import Usage
 
 _ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-_CHARACTERS_PER_TOKEN = 8
-_WORD = re.compile(r"\w+")
 
 
 class Chat(ChatOpenAI):
@@ -123,31 +121,14 @@ def parse_usage(value: Any) -> Usage:
     Invalid counts become 0.
     """
     usage = value if isinstance(value, Mapping) else {}
-    read, cached = _count_input_tokens(usage)
+    read, cached = count_input_tokens(usage)
     return Usage(
         calls=1,
         input_tokens=read,
         cached_input_tokens=cached,
         output_tokens=parse_count(usage.get("completion_tokens")),
-        reasoning_tokens=parse_count(_get_mapping(usage, "completion_tokens_details").get("reasoning_tokens")),
+        reasoning_tokens=parse_count(get_mapping(usage, "completion_tokens_details").get("reasoning_tokens")),
     )
-
-
-def _count_input_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the number of prompt tokens, including cached ones, and the number of cached tokens.
-
-    Some servers exclude cached tokens from the prompt tokens. If there are more cached tokens than prompt tokens, the
-    two numbers are therefore added.
-    """
-    cached = parse_count(_get_mapping(usage, "prompt_tokens_details").get("cached_tokens"))
-    cached = cached or parse_count(usage.get("prompt_cache_hit_tokens"))
-    read = parse_count(usage.get("prompt_tokens"))
-    return (read + cached if cached > read else read), cached
-
-
-def _get_mapping(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = usage.get(name)
-    return part if isinstance(part, Mapping) else {}
 
 
 def _join_text(value: Any) -> str:
@@ -158,19 +139,3 @@ def _join_text(value: Any) -> str:
 
 def _as_name(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
-
-
-def is_truncated(messages: Sequence[Message], reply: Reply) -> bool:
-    """Return whether the server read too few tokens to have read all messages.
-
-    Ordinary text has 3 to 5 characters per token. A run of blanks, or a word of any length, may be a single token.
-    Blanks are therefore ignored, and no more tokens are expected than there are words. If the server reports no tokens,
-    the result is False.
-    """
-    usage = reply.raw.get("usage")
-    tokens, _ = _count_input_tokens(usage if isinstance(usage, Mapping) else {})
-    if not 0 < tokens < sum(len(message.content) for message in messages) // _CHARACTERS_PER_TOKEN:
-        return False
-    words = sum(1 for message in messages for _ in _WORD.finditer(message.content))
-    characters = sum(len(part) for message in messages for part in message.content.split())
-    return tokens < min(words, characters // _CHARACTERS_PER_TOKEN)

@@ -24,6 +24,7 @@ from agent.llm.budget import Budget
 from agent.llm.failures import sanitise
 from agent.llm.limits import Limits, Slot
 from agent.llm.models import Models
+from agent.llm.truncation import find_truncation
 from agent.tracing import UNTRACED, Tracer
 from agent.types import Annotation, Usage
 
@@ -256,6 +257,7 @@ class Gateway:
 
         Raises:
             ModelError: the model returned no usable reply.
+            PromptTruncated: the model's server did not read the whole prompt.
             RunStopped: no call can succeed, the budget is used up, or the reply could not be stored.
             Deferred: the reply will arrive later, in a batch.
         """
@@ -264,7 +266,11 @@ class Gateway:
         name = str(identity.get("model", ""))
         with self._tracer.span("model call", f"chat {name}", operation="chat", model=name, role=call.role) as record:
             record(provider=identity.get("kind"), server=get_address(model) or None, prompt=call.messages)
-            reply = await self._answer(model, call, key or compute_key(model, call))
+            key = key or compute_key(model, call)
+            reply = await self._answer(model, call, key)
+            if (error := find_truncation(call.messages, reply)) is not None:
+                self._shared.forget(key)
+                raise error
             record(served=reply.model, cached=reply.cached, usage=reply.usage, reply=reply.text)
             record(seconds=reply.seconds, finish_reasons=reply.finish_reason and [reply.finish_reason])
         if self._on_reply is not None:

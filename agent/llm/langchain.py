@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import SecretStr
 
 from agent.errors import AccountError, ModelError, ModelTimeout, ModelUnavailable
+from agent.llm.background import run_in_background, separate_pools
 from agent.llm.base import Call, Reply
 from agent.llm.endpoints import strip_credentials
 from agent.llm.failures import classify_error, sanitise
@@ -25,6 +26,16 @@ if TYPE_CHECKING:
 _NAMES = ("model_name", "model", "model_id", "deployment_name")
 _ADDRESSES = ("openai_api_base", "base_url", "anthropic_api_url", "azure_endpoint", "endpoint_url")
 _FINISHES = ("finish_reason", "stop_reason", "done_reason")
+_STATUSES = {
+    "ModelInvalidRequestError": 400,
+    "ModelAuthenticationError": 401,
+    "ModelPermissionDeniedError": 403,
+    "ModelNotFoundError": 404,
+    "ModelRateLimitError": 429,
+    "ModelAPIError": 500,
+    "ModelConnectionError": 503,
+}
+"""HTTP statuses of langchain-core's errors, which may come without a status. Older versions lack these classes."""
 _DEEPEST = 100
 _LARGEST_INTEGER = 1 << 63
 _MOST_TOKENS = 10**12
@@ -40,6 +51,8 @@ def is_chat_model(value: object) -> bool:
 class LangChainModel:
     """Calls the user's `BaseChatModel`. Retries, keys and JSON mode are configured on that object.
 
+    The calls run in the background loop (see `agent.llm.background`), so any number of event loops can use the object.
+
     Args:
         model: the chat model.
         call_timeout: maximum duration of one call in seconds, including the model's own retries.
@@ -50,6 +63,7 @@ class LangChainModel:
         self._model = model
         self._call_timeout = call_timeout
         self._prices = prices or Prices.of()
+        self._has_separate_pools = False
         self._secrets = {value.get_secret_value() for value in vars(model).values() if isinstance(value, SecretStr)}
 
     def __repr__(self) -> str:
@@ -88,15 +102,21 @@ class LangChainModel:
             AccountError: the error's status or code means that every call will fail (401, 402, 403, 404, no quota).
             ModelError: the model raised any other exception; `__cause__` is that exception.
         """
-        messages = [(message.role, replace_surrogates(message.content)) for message in call.messages]
         try:
             async with asyncio.timeout(self._call_timeout) as deadline:
-                message = await self._model.ainvoke(messages)
+                message = await run_in_background(self._invoke(call))
         except Exception as error:
             if isinstance(error, TimeoutError) and deadline.expired():
                 raise ModelTimeout(f"{self!r} did not reply within {self._call_timeout:g} s", usage=Usage()) from error
             raise self._build_error(error) from error
         return replace(_parse_message(message, self._name, self._prices, self._secrets), address=self.address)
+
+    async def _invoke(self, call: Call) -> AIMessage:
+        messages = [(message.role, replace_surrogates(message.content)) for message in call.messages]
+        if not self._has_separate_pools:
+            separate_pools(self._model)
+            self._has_separate_pools = True
+        return await self._model.ainvoke(messages)
 
     @property
     def _name(self) -> str:
@@ -107,13 +127,16 @@ class LangChainModel:
         message = f"{self!r} raised {type(error).__name__}: {sanitise(str(error), self._secrets)}"
         response = getattr(error, "response", None)
         status = getattr(error, "status_code", None) or getattr(response, "status_code", None)
+        kinds = [kind.__name__ for kind in type(error).__mro__]
+        if not isinstance(status, int):
+            status = next((_STATUSES[kind] for kind in kinds if kind in _STATUSES), 0)
         details = {"message": str(error), "code": getattr(error, "code", None), "type": getattr(error, "type", None)}
-        if isinstance(status, int) and classify_error(status, details) == "run":
+        meaning = classify_error(status, details)
+        if meaning == "run":
             return AccountError(message)
-        if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
+        if any("Timeout" in kind for kind in kinds):
             return ModelTimeout(message, usage=Usage())
-        transient = isinstance(error, ConnectionError) or "Connection" in type(error).__name__
-        if transient or (isinstance(status, int) and classify_error(status, details) == "retry"):
+        if meaning == "retry" or any("Connection" in kind for kind in kinds):
             return ModelUnavailable(message, usage=Usage())
         return ModelError(message, usage=Usage())
 
@@ -131,7 +154,7 @@ def _parse_message(message: AIMessage, name: str, prices: Prices, secrets: Set[s
         usage=Usage() if cached else prices.add_cost(_parse_usage(message), name, served),
         model=served,
         fingerprint=str(fingerprint) if fingerprint else None,
-        finish_reason=str(finish) if finish else None,
+        finish_reason=str(finish).lower() if finish else None,  # Gemini's are in upper case
         reasoning=_extract_reasoning(message),
         raw=as_json_value(message.model_dump(exclude={"example", "name"}), secrets),
         cached=cached,

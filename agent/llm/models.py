@@ -73,6 +73,7 @@ def parse_model(
     if not name:
         raise ConfigError(f"the model name is empty. {_WAYS}")
     config = _build_config(name, settings)
+    _check_http_client(http_client)
     if name == "heuristic":
         from agent.llm.heuristic import HeuristicModel
 
@@ -224,6 +225,15 @@ def _build_config(name: str, settings: dict[str, Any]) -> ModelConfig:
         raise ConfigError(f"model option {describe_error(error)}") from error
     except ValueError as error:
         raise ConfigError(f"the extra body is not valid JSON: {error}") from error
+
+
+def _check_http_client(client: Any) -> None:
+    """Check the class by name, because the client may come from httpx, which is not a dependency."""
+    kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(client).__mro__}
+    if client is not None and not kinds & {("httpx", "AsyncClient"), ("httpx2", "AsyncClient")}:
+        raise ConfigError(
+            f"http_client must be an httpx2.AsyncClient or httpx.AsyncClient, not {type(client).__name__}"
+        )
 
 
 def _check_key(config: ModelConfig, key: Any) -> None:

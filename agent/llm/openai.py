@@ -32,11 +32,11 @@ from agent.errors import (
     ModelTimeout,
     ModelUnavailable,
     OptionRefused,
-    PromptTruncated,
     RunStopped,
+    UsageError,
 )
 from agent.llm.base import Call, Reply, Wait
-from agent.llm.chat import Chat, extract_reply, is_truncated
+from agent.llm.chat import Chat, extract_reply
 from agent.llm.clients import AsyncClient
 from agent.llm.endpoints import build_extra_body, build_response_format, resolve_endpoint
 from agent.llm.failures import Failure, build_connection_failure, build_failure, build_status_failure, extract_error
@@ -137,24 +137,16 @@ class OpenAIModel:
                 attempts.
             ModelError: the call failed in a way that a retry cannot fix.
             ModelTimeout: the last attempt exceeded the call timeout.
-            PromptTruncated: the server truncated the prompt.
             AccountError: no call can succeed. The key, the credit or the model name is rejected, or the server was
                 never reached or requested a wait of more than ten minutes.
             OptionRefused: the server does not support the reply format.
+            UsageError: `http_client` is closed or was used in another event loop.
         """
         formatted = "response_format" in self._build_extra_body(call)
         reply, failed_usage = await self._send_with_retries(call, partial(self._request, call), formatted=formatted)
         self._accepts_formats = self._accepts_formats or formatted
         reply = self._add_price(reply)
-        reply = replace(reply, usage=failed_usage + reply.usage)
-        if is_truncated(call.messages, reply):
-            raise PromptTruncated(
-                f"the model server at {self._server.url} read only {reply.usage.input_tokens:,} tokens of a "
-                f"longer prompt: its context window for {self._config.name!r} is too small. "
-                "Increase the window (Ollama: num_ctx)",
-                usage=reply.usage,
-            )
-        return reply
+        return replace(reply, usage=failed_usage + reply.usage)
 
     @property
     def has_connected(self) -> bool:
@@ -319,6 +311,13 @@ class OpenAIModel:
         except openai.APIConnectionError as error:
             raise build_connection_failure(
                 error, self._secrets, timeout=isinstance(error, openai.APITimeoutError)
+            ) from error
+        except RuntimeError as error:
+            if self._http_client is None:
+                raise
+            raise UsageError(
+                f"http_client: {error}. A client works in only one event loop, and only until it is closed. Create a "
+                "client for each call of annotate or stream, or use an Annotator in the event loop of the client"
             ) from error
         except httpx2.HTTPError as error:  # during a file transfer
             raise Failure(f"dropped the connection ({type(error).__name__})") from error

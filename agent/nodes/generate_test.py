@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from agent.history import Program
-from agent.languages.base import MalformedProgram, Snippet
+from agent.languages.base import Language, MalformedProgram, Snippet
 from agent.llm import parsing
 from agent.nodes.asking import (
     PAIR,
@@ -73,7 +73,7 @@ class GenerateTest(Node):
 
         def parse(text: str) -> tuple[parsing.ProgramReply, Program]:
             reply = parsing.parse_program(text, language.fence, count_readings(state))
-            return reply, language.insert(reply.template, snippet)
+            return reply, _insert(language, reply.template, snippet)
 
         variables = {**_collect_snippet_variables(snippet, state, tools), "weakness": state.get("weakness")}
         reply, program = await tools.asker.ask(TEST, variables, parse)
@@ -82,6 +82,16 @@ class GenerateTest(Node):
             "reading": reply.reading,
             **choose_reading(state, reply.number),
         }
+
+
+def _insert(language: Language, template: str, snippet: Snippet) -> Program:
+    """Insert a snippet. The model is asked again only if it wrote a malformed program, not if the language fails."""
+    try:
+        return language.insert(template, snippet)
+    except MalformedProgram:
+        raise
+    except ValueError as error:
+        raise RuntimeError(f"{type(language).__name__}.insert raised {type(error).__name__}: {error}") from error
 
 
 class GenerateBlind(GenerateTest):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable, Sequence
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from agent.errors import DependencyUnavailable, EnvironmentGone, RequirementsUnavailable, SandboxError
+from agent.errors import AgentError, DependencyUnavailable, EnvironmentGone, RequirementsUnavailable, SandboxError
 from agent.sandbox.base import CommandResult, Environment, RunResult, Sandbox, SandboxBackend, SandboxJob
 from agent.tracing import UNTRACED, Record, Tracer
 
@@ -172,7 +172,7 @@ class SandboxSession:
             SandboxError: the builder failed.
         """
         start = time.monotonic()
-        with self._tracer.span("sandbox", "sandbox environment", backend=self._backend.name):
+        with self._tracer.span("sandbox", "sandbox environment", backend=self._backend.name), self._translate_errors():
             environment = await self._backend.environments.build([*self._requirements, *requirements])
         _log.info(
             "environment with %s ready in %.2f s",
@@ -211,7 +211,8 @@ class SandboxSession:
             DependencyUnavailable: the distribution is refused, or the package index does not respond.
             SandboxError: the builder failed.
         """
-        return await self._backend.environments.find_requirement(import_name)
+        with self._translate_errors():
+            return await self._backend.environments.find_requirement(import_name)
 
     async def close(self) -> None:
         """Release the sandbox and the environments."""
@@ -239,12 +240,26 @@ class SandboxSession:
     async def _release_sandbox(self) -> None:
         sandbox, self._sandbox = self._sandbox, None
         if sandbox is not None:
-            await asyncio.shield(sandbox.release())
+            with self._translate_errors():
+                await asyncio.shield(sandbox.release())
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        """Convert system errors, and any error of a user-defined backend, to a `SandboxError`."""
+        try:
+            yield
+        except AgentError:
+            raise
+        except Exception as error:
+            if not isinstance(error, OSError) and type(self._backend).__module__.startswith("agent."):
+                raise
+            raise SandboxError(f"the {self._backend.name} sandbox raised {type(error).__name__}: {error}") from error
 
     async def _try_sandboxes(self, act: Callable[[Sandbox], Awaitable[T]]) -> T:
         for attempt in range(1, self._attempts + 1):
             try:
-                return await act(self._sandbox or await self._start_sandbox())
+                with self._translate_errors():
+                    return await act(self._sandbox or await self._start_sandbox())
             except EnvironmentGone:
                 await self._release_sandbox()
                 raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -81,6 +82,7 @@ def test_pair_is_a_tree_of_spans_without_content(agent: Commands) -> None:
         "gen_ai.usage.output_tokens": 10,
         "gen_ai.usage.reasoning.output_tokens": 0,
         "server.address": "127.0.0.1",
+        "server.port": urlsplit(server.url).port,
         "annotator.role": "screen",
         "annotator.calls": 1,
         "annotator.cached": False,
@@ -91,6 +93,7 @@ def test_pair_is_a_tree_of_spans_without_content(agent: Commands) -> None:
     assert run["annotator.seconds"] > 0
     assert run["annotator.waited"] >= 0
     assert collector.get_resource()["service.name"] == "test-driven-annotator"
+    assert collector.get_schemas() == {"https://opentelemetry.io/schemas/1.41.1"}
     for canary in (*CANARIES, b"sk-canarykey"):
         assert canary not in collector.received
 

@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from agent.llm.base import Reply
-from agent.llm.chat import Chat, extract_reply, is_truncated, parse_reply, parse_usage
+from agent.llm.chat import Chat, extract_reply, parse_reply, parse_usage
 from agent.llm.failures import Failure
 from agent.llm.langchain import parse_count
-from agent.types import Message
 from tests.llm.server import Answer, ChatServer, fails, garbage, half_body, says
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None))
@@ -83,9 +81,3 @@ def test_cached_tokens_are_part_of_the_input_tokens(read_tokens: int, cached: in
 @pytest.mark.parametrize("odd", [10**400, -(10**30), float("inf"), float("nan"), "\ud800", [[[[1]]]]])
 def test_values_out_of_range_can_be_stored(odd: Any) -> None:
     orjson.dumps(extract_reply({**json.loads(says("yes").body), "odd": odd}, ()).raw)
-
-
-@given(st.text(), st.integers(0))
-def test_a_prompt_with_a_token_per_eight_characters_is_not_truncated(text: str, more: int) -> None:
-    reply = Reply("", raw={"usage": {"prompt_tokens": len(text) // 8 + more}})
-    assert not is_truncated([Message("user", text)], reply)

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core import exceptions
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_openai import ChatOpenAI
 from pydantic import Field, SecretStr
 
-from agent.errors import AccountError, ModelError, ModelTimeout
+from agent import Annotation, Annotator, Pair, annotate, stream
+from agent.errors import AccountError, ModelError, ModelTimeout, ModelUnavailable
+from agent.llm.asker import read_reply
 from agent.llm.base import LLM, Call
 from agent.llm.langchain import LangChainModel
+from agent.llm.parsing import UnreadableReply, parse_label
 from agent.llm.prices import Prices
 from agent.types import Message
+from tests.llm.families import FAMILIES, says_in_protocol
 from tests.llm.server import ChatServer, no_credit, rate_limited, says, slow
+from tests.scripts import label
 
 ODD = object()
 CALL = Call(role="screen", messages=(Message("system", "Judge."), Message("user", "Is it {a} match?\ud800")))
@@ -125,6 +138,37 @@ async def test_any_other_error_ends_the_pair_with_its_cause(error: Exception) ->
     assert caught.value.__cause__ is error
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ModelAuthenticationError", AccountError),
+        ("ModelPermissionDeniedError", AccountError),
+        ("ModelNotFoundError", AccountError),
+        ("ModelRateLimitError", ModelUnavailable),
+        ("ModelAPIError", ModelUnavailable),
+        ("ModelConnectionError", ModelUnavailable),
+        ("ModelTimeoutError", ModelTimeout),
+        ("ModelInvalidRequestError", ModelError),
+        ("ContextOverflowError", ModelError),
+    ],
+)
+async def test_errors_of_langchain_core_are_classified_without_a_status(name: str, expected: type[Exception]) -> None:
+    class Provider(getattr(exceptions, name)):  # type: ignore[misc]
+        """An error as providers define them."""
+
+    with pytest.raises((ModelError, AccountError)) as caught:
+        await make_failing(Provider("no")).reply(CALL)
+    assert type(caught.value) is expected
+
+
+@pytest.mark.parametrize("finish", ["MAX_TOKENS", "SAFETY"])
+async def test_the_ending_of_a_gemini_reply_explains_that_it_is_unusable(finish: str) -> None:
+    message = AIMessage('{"reason": "it', response_metadata={"finish_reason": finish, "model_name": "gemini"})
+    reply = await LangChainModel(Recorder(answer=message)).reply(CALL)
+    with pytest.raises(UnreadableReply, match="length limit" if finish == "MAX_TOKENS" else "filter"):
+        read_reply(reply, parse_label)
+
+
 async def test_a_timeout_of_the_model_is_a_model_timeout() -> None:
     with pytest.raises(ModelTimeout):
         await make_failing(TimeoutError("too slow")).reply(CALL)
@@ -171,3 +215,113 @@ class TestOverHttp:
     async def test_the_call_timeout_is_enforced(self) -> None:
         with ChatServer(slow(30)) as server, pytest.raises(ModelTimeout, match=r"0\.2 s"):
             await LangChainModel(self.chat(server), call_timeout=0.2).reply(CALL)
+
+
+PAIRS = [
+    Pair(id=str(number), query=f"add {number}", code=f"def add(x):\n    return x + {number}\n") for number in range(20)
+]
+
+
+async def annotate_in_loop(model: BaseChatModel) -> list[Annotation]:
+    async with Annotator(model=model, variant="single_llm") as annotator:
+        return [annotation async for annotation in annotator.annotate(PAIRS)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+class TestEventLoops:
+    """A model's pooled connections belong to an event loop. The model works in any number of loops all the same."""
+
+    @pytest.fixture
+    def model(self, family: str) -> Any:
+        with ChatServer(lambda request: says_in_protocol(request, label(1))) as server:
+            yield FAMILIES[family](server)
+
+    def test_a_model_can_be_used_again_after_its_loop_closed(self, model: BaseChatModel) -> None:
+        options: dict[str, Any] = {"model": model, "variant": "single_llm"}
+        results = [
+            annotate(PAIRS, **options),
+            annotate(PAIRS, **options),
+            stream(PAIRS, **options),
+            asyncio.run(annotate_in_loop(model)),
+            asyncio.run(annotate_in_loop(model)),
+        ]
+        assert [Counter(row.error or row.label for row in rows) for rows in results] == [{1: len(PAIRS)}] * 5
+
+    def test_the_callers_live_loop_can_use_the_same_object_meanwhile(self, model: BaseChatModel) -> None:
+        async def call_directly(count: int) -> list[str]:
+            return [str(reply.text) for reply in await asyncio.gather(*(model.ainvoke("hi") for _ in range(count)))]
+
+        async def use() -> tuple[list[str], list[list[Annotation]]]:
+            texts, results = await call_directly(10), []
+            for work in (
+                asyncio.to_thread(annotate, PAIRS, model=model, variant="single_llm"),
+                annotate_in_loop(model),
+            ):
+                rows, more = await asyncio.gather(work, call_directly(20))
+                results.append(list(rows))
+                texts += more
+            return texts + await call_directly(10), results
+
+        texts, results = asyncio.run(use())
+        assert Counter(texts) == {label(1): 60}
+        assert [Counter(row.error or row.label for row in rows) for rows in results] == [{1: len(PAIRS)}] * 2
+
+
+FORK = """
+import os, sys
+from types import SimpleNamespace
+from agent import annotate
+from tests.llm.families import FAMILIES
+from tests.llm.test_langchain import PAIRS
+
+model = FAMILIES["ollama"](SimpleNamespace(url=sys.argv[1]))
+annotate(PAIRS, model=model, variant="single_llm")
+child = os.fork()
+labels = {row.label for row in annotate(PAIRS, model=model, variant="single_llm")}
+if child == 0:
+    os._exit(labels != {1})
+sys.exit(labels != {1} or os.waitpid(child, 0)[1] != 0)
+"""
+
+
+def test_a_forked_process_can_use_the_model() -> None:
+    with ChatServer(lambda request: says_in_protocol(request, label(1))) as server:
+        root = Path(__file__).parents[2]
+        assert subprocess.run([sys.executable, "-c", FORK, server.url], cwd=root).returncode == 0
+
+
+class Waiting(Recorder):
+    """Waits until it is cancelled. `answer` is a pair of events: called and cancelled."""
+
+    async def _agenerate(self, *_args: Any, **_kwargs: Any) -> ChatResult:
+        self.answer[0].set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.answer[1].set()
+        raise AssertionError
+
+
+class Context(Recorder):
+    """Replies with the value of a context variable."""
+
+    async def _agenerate(self, *_args: Any, **_kwargs: Any) -> ChatResult:
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(SETTING.get()))])
+
+
+SETTING: ContextVar[str] = ContextVar("SETTING", default="none")
+
+
+async def test_a_call_has_the_context_variables_of_the_caller() -> None:
+    SETTING.set("mine")
+    assert (await LangChainModel(Context(answer=None)).reply(CALL)).text == "mine"
+
+
+async def test_cancelling_the_caller_cancels_the_call() -> None:
+    called, cancelled = threading.Event(), threading.Event()
+    task = asyncio.ensure_future(LangChainModel(Waiting(answer=(called, cancelled))).reply(CALL))
+    assert await asyncio.to_thread(called.wait, 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.to_thread(cancelled.wait, 30)

@@ -28,7 +28,7 @@ from agent.errors import (
     ModelTimeout,
     ModelUnavailable,
     OptionRefused,
-    PromptTruncated,
+    UsageError,
 )
 from agent.llm.base import LLM, Call, Wait
 from agent.llm.endpoints import build_thinking_body, resolve_endpoint
@@ -548,34 +548,6 @@ class TestHostileServers:
         assert (await stage(answer).reply(call())).text == "yes"
 
 
-class TestTruncatedPrompts:
-    PROMPT = "def add(left, right):  # add two numbers\n    return left + right\n" * 600
-
-    async def test_a_truncated_prompt_is_a_billed_error(self, stage: Stage) -> None:
-        assert len(self.PROMPT) > 38_000
-        with pytest.raises(PromptTruncated, match="2,048 tokens") as caught:
-            await stage(says("match", prompt_tokens=2048)).reply(call(self.PROMPT))
-        assert caught.value.usage is not None
-        assert caught.value.usage.input_tokens == 2048
-        assert len(stage.requests) == 1
-
-    @pytest.mark.parametrize(
-        ("prompt", "tokens"),
-        [
-            (PROMPT, 0),
-            ("short", 1),
-            (" " * 100_000, 800),
-            ("internationalization " * 2_000, 2_100),
-        ],
-    )
-    async def test_a_complete_prompt_is_no_error(self, stage: Stage, prompt: str, tokens: int) -> None:
-        assert (await stage(says("x", prompt_tokens=tokens)).reply(call(prompt))).text == "x"
-
-    async def test_cached_tokens_may_be_counted_separately(self, stage: Stage) -> None:
-        answer = says("x", prompt_tokens=40, cached_tokens=9_000)
-        assert (await stage(answer).reply(call(self.PROMPT))).text == "x"
-
-
 class TestClients:
     def test_each_event_loop_has_its_own_client(self, stage: Stage) -> None:
         model = stage(says("x"))
@@ -608,6 +580,19 @@ class TestClients:
         async with pytest.importorskip(library).AsyncClient(follow_redirects=True) as client:
             with pytest.raises(ConfigError, match="follow_redirects"):
                 stage.model("http://127.0.0.1:9/v1", http_client=client)
+
+    @pytest.mark.parametrize("library", ["httpx", "httpx2"])
+    def test_a_users_client_that_is_closed_or_used_in_two_loops_is_a_usage_error(
+        self, stage: Stage, library: str
+    ) -> None:
+        client = pytest.importorskip(library).AsyncClient()
+        model = stage(says("x"), http_client=client)
+        assert asyncio.run(model.reply(call())).text == "x"
+        with pytest.raises(UsageError, match="http_client"):
+            asyncio.run(model.reply(call()))
+        asyncio.run(client.aclose())
+        with pytest.raises(UsageError, match="http_client"):
+            asyncio.run(model.reply(call()))
 
 
 class TestIdentity:
