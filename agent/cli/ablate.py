@@ -18,6 +18,7 @@ from agent.cli.running import check_writable, choose_folder, describe_finished, 
 from agent.cli.settings import ChosenSettings, print_unused_options
 from agent.cli.text import Console, escape_hidden, print_json, print_text
 from agent.datasets import Dataset, read_pairs
+from agent.datasets.fields import Fields
 from agent.errors import RunStopped, UsageError
 from agent.evaluation.ablation import (
     AblationRuns,
@@ -37,7 +38,7 @@ from agent.evaluation.ablation_text import (
     read_ablation,
     write_table,
 )
-from agent.evaluation.labels import gold_from_pairs, read_gold
+from agent.evaluation.labels import read_gold
 from agent.evaluation.measures import Confusion, compute_measures
 from agent.events import Note
 from agent.graph import Variant
@@ -68,7 +69,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)
     print_input_notes(dataset, console)
     selected = dataset[: options.limit]
-    labels = _read_labels(gold, dataset, selected, console)
+    labels = _read_labels(gold, dataset, selected, options.field_map, console)
     compute_measures(Confusion())  # if an extra is missing, raises an error before any model call
     models, cache = settings.models(), settings.cache
     out = options.out or choose_folder(dataset, "ablation", models.join_names())
@@ -123,14 +124,17 @@ def _describe_finished_runs(out: Path, variants_to_run: Sequence[Variant], round
     return f"Finished and stored in {out}: {summary}." if summary else ""
 
 
-def _read_labels(gold: Path | None, dataset: Dataset, selected: Sequence[Pair], console: Console) -> Mapping[str, int]:
+def _read_labels(
+    gold: Path | None, dataset: Dataset, selected: Sequence[Pair], field_map: str | None, console: Console
+) -> Mapping[str, int]:
     if gold is None:
-        labels, source = gold_from_pairs(dataset), "the `label` field of the pairs"
+        every, source = ((pair.id, dataset.read_label(pair)) for pair in dataset), "the `label` field of the pairs"
+        labels = {pair: label for pair, label in every if label is not None}
         if not labels:
             raise UsageError("no gold labels: the pairs have no `label` field. Pass --gold FILE.")
         print_text(console, f"gold: {source} (--gold was not passed)")
     else:
-        labels, source = read_gold(gold).labels, str(gold)
+        labels, source = read_gold(gold, Fields(field_map, optional=True)).labels, str(gold)
     known = sum(pair.id in labels for pair in selected)
     if known == 0:
         raise UsageError(f"{source}: none of the pairs has a gold label. Check that the ids match.")

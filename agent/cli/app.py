@@ -17,6 +17,7 @@ from agent.cli.options import (
     Formats,
     Like,
     ListOptions,
+    Map,
     ModelOptions,
     PairsFiles,
     PreferOptions,
@@ -245,6 +246,7 @@ def score(
         int | None,
         typer.Option(min=0, metavar="N", help="Score a single round [default: majority labels over all rounds]."),
     ] = None,
+    field_map: Map = None,
     reviews: Annotated[
         Literal["blind", "last"],
         typer.Option(
@@ -279,6 +281,7 @@ def score(
     run(
         labels,
         gold,
+        field_map,
         round=round,
         reviews=reviews,
         list_errors=errors,
@@ -332,6 +335,7 @@ def report(
     gold: Annotated[
         Path | None, typer.Option(metavar="GOLD", help="File of gold labels. Adds scores and calibration.")
     ] = None,
+    field_map: Map = None,
     evidence: Annotated[
         Literal["all", "tested", "none"],
         typer.Option(help="Pairs whose prompts, programs and outputs are included."),
@@ -348,7 +352,7 @@ def report(
     """
     from agent.cli.report import run
 
-    run(run_folder, out=out, gold=gold, evidence=evidence, max_mb=max_mb, as_json=as_json)
+    run(run_folder, out=out, gold=gold, field_map=field_map, evidence=evidence, max_mb=max_mb, as_json=as_json)
 
 
 @app.command()

@@ -15,6 +15,7 @@ from agent.cli.options import (
     FillOptions,
     Formats,
     Language,
+    Map,
     RunFolder,
     SearcherOptions,
     Split,
@@ -35,9 +36,7 @@ def queries(
     rules: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="Rules that remove queries: cosqa, none, or a YAML file.")
     ] = "cosqa",
-    field: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Field with the query [default: query, doc, text or question].")
-    ] = None,
+    field_map: Map = None,
     min_words: Annotated[int, typer.Option(min=1, help="Minimum number of words in a query.")] = 1,
     max_words: Annotated[int | None, typer.Option(min=1, help="Maximum number of words [default: no limit].")] = None,
     labelled: Annotated[
@@ -56,7 +55,7 @@ def queries(
     from agent.cli.corpus_queries import run
 
     limits = (min_words, max_words)
-    run(files, out, rules=rules, field=field, limits=limits, labelled=labelled, force=force, as_json=as_json)
+    run(files, out, field_map, rules=rules, limits=limits, labelled=labelled, force=force, as_json=as_json)
 
 
 @app.command()
@@ -80,6 +79,7 @@ def code(
     ] = None,
     clusters: Annotated[bool, typer.Option(help="Group codes that are nearly equal.")] = True,
     jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes [default: all cores].")] = None,
+    field_map: Map = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -90,7 +90,7 @@ def code(
     from agent.cli.corpus_code import run
 
     filters = filter_names or []
-    run(paths, out, filters=filters, language=language, clusters=clusters, jobs=jobs, force=force, as_json=as_json)
+    run(paths, out, field_map, filters, language=language, clusters=clusters, jobs=jobs, force=force, as_json=as_json)
 
 
 @app.command()
@@ -164,6 +164,7 @@ def candidates(
     ] = None,
     pilot: Annotated[int | None, typer.Option(min=1, metavar="N", help="Draw N queries, and use only these.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed for --pilot.")] = 0,
+    field_map: Map = None,
     embeddings: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Folder for vectors [default: the folder `embeddings` next to FILE]."),
@@ -185,7 +186,7 @@ def candidates(
         combine=combine, top=top, min_similarity=min_similarity, max_uses=max_uses, pilot=pilot, seed=seed
     )
     embedder = EmbedderOptions(embeddings or out.with_name("embeddings"), **vars(options))
-    run(queries, codes, searcher, out, rules=rules, options=embedder, force=force, as_json=as_json)
+    run(queries, codes, searcher, out, field_map, rules=rules, options=embedder, force=force, as_json=as_json)
 
 
 @app.command(cls=SettingsCommand)
@@ -207,26 +208,29 @@ def fill(
 
 @app.command()
 def decontaminate(
-    pairs: Annotated[str, typer.Argument(metavar="PAIRS", help="File of pairs, or a pattern such as 'pairs/*.jsonl'.")],
+    pairs: Annotated[
+        str, typer.Argument(metavar="PAIRS", help="File of pairs or of codes, or a pattern such as 'pairs/*.jsonl'.")
+    ],
     against: Annotated[
         list[str],
         typer.Option(metavar="BENCHMARK", help="Benchmark to compare with, as in `agent retrieval run`. Repeatable."),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="File to write, such as clean.jsonl.")],
+    field_map: Map = None,
     codes: Codes = None,
     language: Language = None,
     split: Split = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove pairs whose query or code is also in a benchmark.
+    """Remove pairs, or codes, whose query or code is also in a benchmark.
 
     A pair is removed if its query contains a whole query of the benchmark (of three or more words), or if its code
     equals a code of the benchmark or is nearly equal. A second file, such as clean.removed.jsonl, lists these pairs.
     """
     from agent.cli.corpus_decontaminate import run
 
-    run(pairs, against, out, codes=codes or [], force=force, as_json=as_json, language=language, split=split)
+    run(pairs, against, out, field_map, codes=codes or [], force=force, as_json=as_json, language=language, split=split)
 
 
 @app.command()
@@ -261,6 +265,7 @@ def split(
         typer.Option(metavar="NAME", help="Field for --by repository or time [default: repository or created]."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
+    field_map: Map = None,
     to: Annotated[
         Formats,
         typer.Option(help="Output format (hf: for load_dataset). `describe` reads all but beir and cosqa-plus."),
@@ -288,7 +293,7 @@ def split(
         raise UsageError("pass numbers, such as --ratios 8:1:1 or --sizes 500,500.") from None
     positives = frozenset(positives_only.split(",") if positives_only else ())
     rules = SplitRules(by, shares, counts, positives, seed, field or FIELDS.get(by, ""))
-    run(path, out, rules=rules, to=to, force=force, as_json=as_json)
+    run(path, out, field_map, rules=rules, to=to, force=force, as_json=as_json)
 
 
 @app.command()
@@ -297,6 +302,7 @@ def describe(
         Path,
         typer.Argument(metavar="RUN|PAIRS|DIR", help="Run folder, file of pairs, or folder with splits."),
     ],
+    field_map: Map = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -306,4 +312,4 @@ def describe(
     """
     from agent.cli.corpus_describe import run
 
-    run(dataset, markdown=markdown, as_json=as_json)
+    run(dataset, field_map, markdown=markdown, as_json=as_json)

@@ -26,6 +26,7 @@ def run(
     codes: Path,
     names: Sequence[str],
     out: Path,
+    field_map: str | None,
     *,
     rules: CandidateRules,
     options: EmbedderOptions,
@@ -43,7 +44,7 @@ def run(
     check_corpus_output(out, [queries, codes], force=force)
     try:
         with notes.status("reading queries and codes"):
-            query_items, code_items = read_items(queries, "query"), read_items(codes, "code")
+            query_items, code_items = read_items(queries, "query", field_map), read_items(codes, "code", field_map)
         if rules.pilot is not None:
             count = len(query_items)
             drawn = random.Random(rules.seed).sample(range(count), min(rules.pilot, count))

@@ -22,8 +22,9 @@ from agent.wording import plural
 def run(
     paths: Sequence[str],
     out: Path,
-    *,
+    field_map: str | None,
     filters: Sequence[str],
+    *,
     language: str | None,
     clusters: bool,
     jobs: int | None,
@@ -48,7 +49,14 @@ def run(
         with open_output(out) as writer, Steps(notes) as steps:
             cores = jobs or os.cpu_count() or 1
             summary = extract_codes(
-                sources, writer, steps, filters=filters, language=language, clusters=clusters, jobs=cores
+                sources,
+                writer,
+                steps,
+                filters=filters,
+                language=language,
+                clusters=clusters,
+                jobs=cores,
+                mapping=field_map,
             )
     except (KeyboardInterrupt, RunStopped) as error:
         explain_stop(notes, error, "No output was written.")

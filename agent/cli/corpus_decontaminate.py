@@ -12,9 +12,9 @@ from agent.cli.running import check_corpus_output, explain_stop, print_input_not
 from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
 from agent.corpus.decontaminate import REASONS, Decontaminator, remove_overlap
 from agent.corpus.output import get_removed_path, open_output
-from agent.datasets import read_pairs
 from agent.datasets.arrow import is_dataset
 from agent.datasets.formats import expand_patterns
+from agent.datasets.reading import read_dataset
 from agent.errors import RunStopped, UsageError
 from agent.retrieval.benchmark import includes_codes, open_benchmark
 from agent.wording import plural
@@ -24,7 +24,15 @@ _SHARES = ("contaminated_queries", "queries"), ("contaminated_codes", "codes"), 
 
 
 def run(
-    source: str, against: Sequence[str], out: Path, *, codes: Sequence[str], force: bool, as_json: bool, **options: Any
+    source: str,
+    against: Sequence[str],
+    out: Path,
+    field_map: str | None,
+    *,
+    codes: Sequence[str],
+    force: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Write the kept and the removed pairs, and print the overlap. `options` are passed to `open_benchmark`.
 
@@ -42,11 +50,12 @@ def run(
     notes = Console(stderr=True)
     try:
         with notes.status(f"reading {one_line(source)}"):
-            finder, pairs = Decontaminator(), read_pairs(paths)
+            finder, pairs = Decontaminator(), read_dataset(paths, field_map, codes_alone=True)
         print_input_notes(pairs, notes)
         with Steps(notes) as steps:
             for path in benchmarks:
-                benchmark = open_benchmark(path, code_files if path in without_codes else (), **options)
+                own_codes = code_files if path in without_codes else ()
+                benchmark = open_benchmark(path, own_codes, own_ids=True, **options)
                 finder.add(str(path), benchmark, steps)
             with open_output(out) as writer:
                 remove_overlap(pairs, finder, writer, steps)
@@ -58,6 +67,8 @@ def run(
     for row in document["benchmarks"]:
         row |= {f"{part}_share": row[part] / row[whole] for part, whole in _SHARES}
     next_step = "corpus split {} -o DIR" if any("label" in pair.meta for pair in pairs) else "annotate {} --model MODEL"
+    if not any(pair.query for pair in pairs):
+        next_step = "train {} --pairs docstrings -o MODEL"
     print_json(document) if as_json else _print(document, next_step.format(shlex.quote(str(out))))
 
 

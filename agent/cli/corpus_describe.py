@@ -12,13 +12,13 @@ from agent.exports.hugging_face import render_markdown_table
 from agent.views.dataset import build_dataset_figures
 
 
-def run(path: Path, *, markdown: bool, as_json: bool) -> None:
+def run(path: Path, field_map: str | None, *, markdown: bool, as_json: bool) -> None:
     """Print the statistics as text, Markdown or JSON. Raises `UsageError` for both, and the errors of `describe`."""
     if markdown and as_json:
         raise UsageError("--markdown and --json exclude each other. Pass one of them.")
     console = Console()
     with Console(stderr=True).status(f"reading {one_line(str(path))}"):
-        description = describe(path)
+        description = describe(path, field_map)
     if as_json:
         print_json({"path": str(path), **asdict(description)})
         return

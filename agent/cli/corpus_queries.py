@@ -9,7 +9,7 @@ from agent.cli.progress import Steps
 from agent.cli.running import check_corpus_output, explain_stop
 from agent.cli.text import Console, add_row, make_table, print_json, print_text
 from agent.corpus.output import get_removed_path, open_output
-from agent.corpus.queries import QUERY_FIELDS, QueryFilter, count_agreement, read_queries
+from agent.corpus.queries import QueryFilter, count_agreement, read_queries
 from agent.corpus.rules import load_rules
 from agent.datasets.formats import expand_patterns
 from agent.errors import RunStopped, UsageError
@@ -23,9 +23,9 @@ _CELLS = ("tp", "fp", "fn", "tn")
 def run(
     files: list[str],
     out: Path,
+    field_map: str | None,
     *,
     rules: str,
-    field: str | None,
     limits: tuple[int, int | None],
     labelled: Path | None,
     force: bool,
@@ -39,15 +39,15 @@ def run(
     """
     if limits[1] is not None and limits[1] < limits[0]:
         raise UsageError(f"--max-words {limits[1]} is less than --min-words {limits[0]}. Pass a larger maximum.")
-    paths, loaded, names = expand_patterns(files), load_rules(rules), (field,) if field else QUERY_FIELDS
+    paths, loaded = expand_patterns(files), load_rules(rules)
     others = [path for path in (Path(rules), labelled) if path is not None and path.is_file()]
     check_corpus_output(out, [*paths, *others], force=force)
     notes = Console(stderr=True)
     try:
         with Steps(notes) as steps:
-            confusion = count_agreement(loaded, labelled, names) if labelled else None
+            confusion = count_agreement(loaded, labelled, field_map) if labelled else None
             with open_output(out) as writer:
-                removed = QueryFilter(loaded, *limits).apply(read_queries(paths, names), writer, steps)
+                removed = QueryFilter(loaded, *limits).apply(read_queries(paths, field_map), writer, steps)
                 if not writer.kept and not removed:
                     raise UsageError("the input files contain no queries. Pass a file with at least one query.")
     except (KeyboardInterrupt, RunStopped) as error:

@@ -23,7 +23,9 @@ from agent.exports.target import check_target, open_target
 from agent.wording import plural
 
 
-def run(path: Path, out: Path, *, rules: SplitRules, to: str, force: bool, as_json: bool) -> None:
+def run(
+    path: Path, out: Path, field_map: str | None, *, rules: SplitRules, to: str, force: bool, as_json: bool
+) -> None:
     """Write the parts of a dataset to a folder, and print a summary.
 
     Raises:
@@ -36,8 +38,8 @@ def run(path: Path, out: Path, *, rules: SplitRules, to: str, force: bool, as_js
     if path == Path("-") or path.resolve().is_relative_to(out.resolve()):
         raise UsageError(f"{path}: standard input and files in {out} cannot be split. Pass another file.")
     try:
-        with open_labelled(path) as source, Steps(notes) as steps:
-            pairs = _read_pairs(path, rules.field)
+        with open_labelled(path, field_map) as source, Steps(notes) as steps:
+            pairs = _read_pairs(path, field_map, rules.field)
             not_annotated = sum(1 for _ in source.pairs()) - len(pairs)
             if not_annotated:
                 print_text(notes, f"note: not annotated yet and therefore not used: {plural(not_annotated, 'pair')}")
@@ -51,10 +53,10 @@ def run(path: Path, out: Path, *, rules: SplitRules, to: str, force: bool, as_js
     print_json({"out": str(out), **document}) if as_json else _print(out, document)
 
 
-def _read_pairs(path: Path, field: str) -> list[SplitPair]:
+def _read_pairs(path: Path, field_map: str | None, field: str) -> list[SplitPair]:
     pairs = [
         SplitPair(item.pair.id, intern(item.pair.query), intern(item.pair.code), item.label, item.pair.meta.get(field))
-        for item in read_labelled(path)
+        for item in read_labelled(path, field_map)
     ]
     if all(pair.label is None for pair in pairs):
         raise InputError("no pair has a label. Run `agent annotate` on the pairs, and split the run folder", path=path)

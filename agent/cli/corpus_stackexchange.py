@@ -54,7 +54,7 @@ def run(path: Path, out: Path, *, languages: str, site: str, force: bool, as_jso
     try:
         with Steps(notes) as steps, open_target(out, _ENTRIES, force=force) as draft:
             table = TripleTable(names, site)
-            table.add_posts(read_posts(path, steps))
+            table.add_posts(read_posts(path, steps, table.count_dropped))
             summary = vars(table.write(draft, steps))
             if not any(map(sum, map(dict.values, summary["triples"].values()))):
                 reasons = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(summary["removed"].items()))
@@ -104,6 +104,8 @@ def _print(out: Path, document: Mapping[str, Any]) -> None:
     lines = [f"kept: {sum(row[1] for row in rows):,} of {plural(document['questions'], 'question')}"]
     folder, language = map(shlex.quote, (str(out), max(rows, key=lambda row: row[1])[0]))
     lines += [f"removed: {reason}: {count:,}" for reason, count in sorted(document["removed"].items())]
+    if document["dropped_characters"]:
+        lines.append(f"dropped: {plural(document['dropped_characters'], 'character')} that XML does not allow")
     lines += [
         f"kept, with tags of several languages: {plural(document['several_languages'], 'question')}",
         f"answers: {document['answers']:,}; their question is not in the dump: {document['orphans']:,}",

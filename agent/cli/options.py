@@ -130,6 +130,14 @@ Language = Annotated[
     str | None, typer.Option(help="Language of the codes. Required if a benchmark has several languages.")
 ]
 Split = Annotated[str | None, typer.Option(help="Split to read from a folder with splits [default: test].")]
+Map = Annotated[
+    str | None,
+    typer.Option(
+        "--map",
+        metavar="query=FIELD,code=FIELD,…",
+        help="Names of the input fields that contain the query, code, id, language, context and label.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 
 
@@ -250,15 +258,7 @@ class RunOptions(ModelOptions, ConfigOptions):
         typer.Option("--out", "-o", help="Run folder [default: a folder in runs/ that is named after the pairs]."),
     ] = None
     limit: Annotated[int | None, typer.Option(min=1, help="Annotate only the first N pairs.")] = None
-    field_map: Annotated[
-        str | None,
-        typer.Option(
-            "--map",
-            metavar="query=FIELD,code=FIELD,…",
-            help="Names of the input fields that contain the query, code, id, language, context and label "
-            "(gold label).",
-        ),
-    ] = None
+    field_map: Map = None
     on_bad_line: Annotated[Literal["fail", "skip"], typer.Option(help="How to handle malformed lines.")] = "fail"
     unsupported: Annotated[
         Literal["fail", "judge", "skip"], typer.Option(help="How to handle pairs whose language cannot be executed.")
@@ -341,6 +341,7 @@ class PreferOptions(PageOptions, ModelOptions, ConfigOptions):
     flags: ClassVar[Mapping[str, str]] = {
         flag: name for flag, name in RUN_FLAGS.items() if not name.startswith(("pipeline", "sandbox", "runner.rounds"))
     }
+    field_map: Map = None
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the choices [default: runs/prefer-A-B].")
     ] = None

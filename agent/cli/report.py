@@ -22,7 +22,14 @@ _PAGE = b"<!doctype html>"
 
 
 def run(
-    folder: Path, *, out: Path | None, gold: Path | None, evidence: EvidenceScope, max_mb: float, as_json: bool
+    folder: Path,
+    *,
+    out: Path | None,
+    gold: Path | None,
+    field_map: str | None,
+    evidence: EvidenceScope,
+    max_mb: float,
+    as_json: bool,
 ) -> None:
     """Write a report on a run, and print the path of the report.
 
@@ -41,7 +48,7 @@ def run(
         report_options = {
             "title": source.title,
             "ablation": source.ablation,
-            **_compare_with_gold(source.run, gold),
+            **_compare_with_gold(source.run, gold, field_map),
         }
         if is_retrieval_folder(source.run / RETRIEVAL_FOLDER):
             report_options["searchers"] = build_searcher_figures(RetrievalFolder(source.run / RETRIEVAL_FOLDER))
@@ -107,13 +114,15 @@ def _check_target(target: Path) -> None:
         raise UsageError(f"{target}: exists and is not an HTML page. Remove it, or pass another file (-o).")
 
 
-def _compare_with_gold(folder: Path, gold: Path | None) -> dict[str, Any]:
+def _compare_with_gold(folder: Path, gold: Path | None, field_map: str | None) -> dict[str, Any]:
     """Return the comparison with gold labels for the report. Return an empty dict if `gold` is None."""
     if gold is None:
         return {}
     # needs the `stats` extra
+    from agent.datasets.fields import Fields
     from agent.evaluation.labels import read_gold
     from agent.evaluation.scoring import build_report
     from agent.views.comparison import build_gold_figures
 
-    return {"gold": read_gold(gold).labels, "against_gold": build_gold_figures(build_report([folder], gold))}
+    scores = build_report([folder], gold, mapping=field_map)
+    return {"gold": read_gold(gold, Fields(field_map)).labels, "against_gold": build_gold_figures(scores)}

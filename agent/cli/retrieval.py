@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from agent.cli.declaring import SettingsCommand, add_options
-from agent.cli.options import AsJson, Codes, Language, Like, PoolOptions, SearcherOptions, Split, Without
+from agent.cli.options import AsJson, Codes, Language, Like, Map, PoolOptions, SearcherOptions, Split, Without
 
 app = typer.Typer(no_args_is_help=True, help="Measure how well code searchers answer queries.")
 
@@ -53,6 +53,7 @@ def run(
     ] = None,
     language: Language = None,
     split: Split = None,
+    field_map: Map = None,
     with_generated: Annotated[bool, typer.Option("--with-generated", help="Use unreviewed generated code.")] = False,
     as_json: AsJson = False,
     *,
@@ -67,7 +68,7 @@ def run(
     from agent.retrieval.searchers.recipes import EmbedderOptions
 
     arguments = {"path": str(benchmark), "codes": codes or [], "language": language, "split": split}
-    source = BenchmarkSource.model_validate({**arguments, "with_generated": with_generated})
+    source = BenchmarkSource.model_validate({**arguments, "with_generated": with_generated, "mapping": field_map})
     embedder = EmbedderOptions(**vars(options))
     run(source, searcher, out, code_view=code_view, depth=depth, options=embedder, as_json=as_json)
 

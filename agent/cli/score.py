@@ -29,6 +29,7 @@ _SHARES = frozenset(Confusion().proportions())
 def run(
     labels: Sequence[Path],
     gold: Path | None,
+    field_map: str | None,
     *,
     round: int | None,
     reviews: ReviewChoice,
@@ -53,6 +54,7 @@ def run(
         score_report = build_report(
             labels,
             gold,
+            mapping=field_map,
             round=round,
             reviews=reviews,
             list_errors=list_errors,

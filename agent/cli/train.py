@@ -51,6 +51,7 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
             data = read_training_data(
                 path,
                 pairs=options.pairs,
+                mapping=options.field_map,
                 codes=options.codes or (),
                 language=options.language,
                 validation=options.validation,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from agent.cli.declaring import add_options
-from agent.cli.options import AsJson, Codes
+from agent.cli.options import AsJson, Codes, Map
 
 Option = typer.Option
 # fmt: off
@@ -23,6 +23,7 @@ class TrainOptions:
         metavar="MODEL", help="Model to start from: a folder, or a name on the Hugging Face Hub.")] = None
     pairs: Annotated[Literal["labels", "docstrings"], Option(
         help="Pairs to train on: labelled pairs, or the docstring of each code with the rest of the code.")] = "labels"
+    field_map: Map = None
     codes: Codes = None
     language: Annotated[str | None, Option(help="Language of the codes [default: all languages].")] = None
     validation: Annotated[Path | None, Option(

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from agent.corpus.combine import RRF_DEPTH, BestCodes, Proposals, combine_cosines, cut_ranking, fuse_ranks
 from agent.corpus.output import CorpusWriter
 from agent.datasets.benchmarks.building import read_rows
+from agent.datasets.fields import CODES, QUERIES, FieldMap, Fields
 from agent.errors import InputError, UsageError
 from agent.evaluation.statistics import import_numpy
 from agent.retrieval.rankings import encode_id
@@ -51,22 +52,22 @@ class Item(NamedTuple):
     meta: dict[str, str]
 
 
-def read_items(path: Path, kind: Literal["query", "code"]) -> list[Item]:
-    """Read the queries or the codes in a file.
+def read_items(path: Path, kind: Literal["query", "code"], mapping: FieldMap = None) -> list[Item]:
+    """Read the queries or the codes in a file. A file without the fields of `mapping` may have the usual names.
 
     Raises:
         InputError: the file cannot be read or is empty, a field is missing or blank, or an id is repeated.
         ExtraMissing: the libraries for the file's format are not installed.
     """
-    items, names = dict[str, Item](), ("code",) if kind == "code" else ("query", "doc", "text")
+    items, names = dict[str, Item](), Fields(mapping, CODES if kind == "code" else QUERIES, optional=True).names
     for row in read_rows(path):
-        identifier = row.get_id("id", "_id", f"{kind}-idx")
+        identifier = row.get_id(*names["id"])
         if identifier in items:
             raise row.build_error(f"the id {identifier[:60]!r} is used twice. Ids must be unique")
         present = (name for name in _FIELDS if kind == "code" and row.fields.get(name) not in (None, ""))
         fields = {name: intern(row.get_id(name)) for name in present}
         language = fields.pop("language", "python")
-        items[identifier] = Item(identifier, row.get_text(*names), language, fields)
+        items[identifier] = Item(identifier, row.get_text(*names[kind]), language, fields)
     if not items:
         raise InputError("the file is empty", path=path)
     return list(items.values())

@@ -24,6 +24,7 @@ from agent.corpus.output import CorpusWriter
 from agent.corpus.provenance import find_licence
 from agent.corpus.sources import MAX_CODE_SIZE, PYTHON_SUFFIXES, Found, SourceFile, iterate_rows, mark_damaged
 from agent.datasets.encoding import dumps, loads
+from agent.datasets.fields import CODES, FieldMap, Fields, Names
 from agent.datasets.sources import open_regular
 from agent.errors import InputError, RunStopped
 from agent.languages.python.functions import describe_function, find_functions
@@ -70,12 +71,14 @@ def extract_codes(
     language: str | None = None,
     clusters: bool = True,
     jobs: int = 1,
+    mapping: FieldMap = None,
 ) -> CodeSummary:
     """Write each distinct code once, in the order of the sources, with the fields `RECORD` (null if unknown).
 
     `id` is the id of the row, or else the start of `sha256`. `cluster` is the id of the first near duplicate. Equal
     codes are merged, and `other_places` lists where the code occurs again. `filters` are names in `FILTERS`. If
-    `language` is set, other code is removed. The output does not depend on the number of processes (`jobs`).
+    `language` is set, other code is removed. The output does not depend on the number of processes (`jobs`). `mapping`
+    has the names of the fields in dataset files.
 
     Raises:
         InputError: there is no code, or two codes have the same id.
@@ -84,7 +87,7 @@ def extract_codes(
     summary, table, done = CodeSummary(), _CodeTable(), 0
     total = None if any(map(_is_dataset, sources)) else len(sources)
     work = partial(_extract, filters=tuple(filters), language=language)
-    with closing(_map_in_processes(work, _make_tasks(sources), jobs)) as results:
+    with closing(_map_in_processes(work, _make_tasks(sources, Fields(mapping, CODES).names), jobs)) as results:
         for items, size in results:
             for found in items:
                 if found.removed_by is None:
@@ -153,11 +156,11 @@ class _CodeTable:
         return [loads(fields) for (fields,) in rows]
 
 
-def _make_tasks(sources: Sequence[SourceFile | Found]) -> Iterator[_Task]:
+def _make_tasks(sources: Sequence[SourceFile | Found], names: Names) -> Iterator[_Task]:
     """Group files and rows into tasks of similar size."""
     task, size = list[SourceFile | Found](), 0
     for source in sources:
-        for item in iterate_rows(source) if _is_dataset(source) else [source]:
+        for item in iterate_rows(source, names) if _is_dataset(source) else [source]:
             task.append(item)
             size += item.size if isinstance(item, SourceFile) else len(item.code or "")
             if len(task) == _TASK_ITEMS or size >= _TASK_SIZE:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from agent.corpus.near_duplicates import NearDuplicateIndex, shingle_code
 from agent.corpus.output import CorpusWriter
 from agent.datasets.benchmark import Benchmark
 from agent.datasets.fields import KNOWN
+from agent.retrieval.code_views import extract_view, find_first_sentence
 from agent.retrieval.searchers.base import Progress
 from agent.types import Pair
 
@@ -65,11 +67,16 @@ class Decontaminator:
     def check(self, pair: Pair) -> dict[str, str]:
         """Return the first match of the pair, or {} to keep the pair.
 
-        The fields are `removed_by`, `benchmark`, `matched_id`, and `matched_query` or `matched_code`.
+        The fields are `removed_by`, `benchmark`, `matched_id`, and `matched_query` or `matched_code`. The query of a
+        code alone is the first sentence of its docstring, as in training, and its code is checked with and without it.
         """
-        queries, code = self._find_queries(pair.query), _strip_lines(pair.code)
-        similar = [self._codes[number] for number in self._index.find_all(shingle_code(code))]
-        equal = [item for item in similar if _strip_lines(item.text) == code]
+        query, codes = pair.query, [_strip_lines(pair.code)]
+        view = extract_view(pair.code, "no-docstring") if not query and pair.language == "python" else None
+        if view is not None:
+            query, codes = find_first_sentence(pair.code), [*codes, _strip_lines(view)]
+        queries, numbers = self._find_queries(query), chain(*(self._index.find_all(shingle_code(own)) for own in codes))
+        similar = [self._codes[number] for number in dict.fromkeys(numbers)]
+        equal = [item for item in similar if _strip_lines(item.text) in codes]
         items = {*queries, *similar}
         for name in {item.benchmark for item in items}:
             self.overlaps[name]["matching_pairs"] += 1
@@ -95,7 +102,8 @@ def remove_overlap(pairs: Sequence[Pair], finder: Decontaminator, writer: Corpus
     for number, pair in enumerate(pairs, start=1):
         nested = {name: pair.meta[name] for name in (*KNOWN, "meta") if name in pair.meta}  # names of pair fields
         flat = {name: value for name, value in pair.meta.items() if name not in nested}
-        record = pair.model_dump(exclude={"meta"}, exclude_none=True) | flat | ({"meta": nested} if nested else {})
+        excluded = {"meta"} if pair.query else {"meta", "query"}
+        record = pair.model_dump(exclude=excluded, exclude_none=True) | flat | ({"meta": nested} if nested else {})
         removal = finder.check(pair)
         writer.remove(removal["removed_by"], record | removal) if removal else writer.keep(record)
         progress("checking pairs", number, len(pairs))

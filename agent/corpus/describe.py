@@ -13,6 +13,7 @@ from typing import Any
 from agent.corpus.labelled import LabelledPair, read_labelled
 from agent.corpus.near_duplicates import TOKEN
 from agent.datasets.benchmarks.pairs import find_part_files, is_split
+from agent.datasets.fields import FieldMap
 from agent.errors import InputError
 from agent.evaluation.statistics import Interval, wilson_interval
 from agent.evaluation.tally import Tally
@@ -111,8 +112,8 @@ class Description:
     licences: Mapping[str, int]
 
 
-def describe(path: Path) -> Description:
-    """Describe a run folder, a file of pairs, or a folder of `agent corpus split`.
+def describe(path: Path, mapping: FieldMap = None) -> Description:
+    """Describe a run folder, a file of pairs with the fields of `mapping`, or a folder of `agent corpus split`.
 
     Raises:
         InputError: there are no annotated pairs or no tables of pairs, or see `read_labelled`.
@@ -125,7 +126,7 @@ def describe(path: Path) -> Description:
             run_pairs = sum(1 for _ in run.pairs())
     builder = DescriptionBuilder(run_pairs)
     for part, table in tables.items():
-        for labelled in read_labelled(table):
+        for labelled in read_labelled(table, mapping):
             builder.add(labelled, part)
     if not builder.pairs:
         remedy = "Resume a run with agent annotate. Write a split as hf, jsonl, csv or parquet (--to)"

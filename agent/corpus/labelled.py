@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.datasets import read_pairs
 from agent.datasets.arrow import is_dataset
-from agent.datasets.benchmarks.building import BenchmarkRow
-from agent.datasets.benchmarks.pairs import read_label
+from agent.datasets.fields import FieldMap
+from agent.datasets.reading import read_dataset
 from agent.errors import InputError
 from agent.evaluation.tally import Observation, iterate_annotated_pairs, merge_rounds
 from agent.store import files
@@ -29,10 +28,13 @@ class LabelledPair:
     observation: Observation | None = None
 
 
-def read_labelled(path: Path, *, with_history: bool = False) -> Iterator[LabelledPair]:
+def read_labelled(
+    path: Path, mapping: FieldMap = None, *, with_history: bool = False, codes_alone: bool = False
+) -> Iterator[LabelledPair]:
     """Iterate over the annotated pairs of a run folder, or over the pairs in a file, in order.
 
-    A run's label is the majority of its rounds. In a file, the label is the field `label`.
+    A run's label is the majority of its rounds. In a file, the label is the field `label`. `mapping` and `codes_alone`
+    apply to files, as in `read_dataset`.
 
     Raises:
         InputError: the file cannot be read, has no pairs, or has a label other than 0, 1 and null.
@@ -48,6 +50,6 @@ def read_labelled(path: Path, *, with_history: bool = False) -> Iterator[Labelle
     if path.is_dir() and not is_dataset(path):
         cause = "is neither a run with annotations nor a dataset. Annotate its pairs with `agent annotate`"
         raise InputError(f"{cause}, or pass a file of pairs with labels", path=path)
-    dataset = read_pairs(path)
+    dataset = read_dataset([path], mapping, codes_alone=codes_alone)
     for pair in dataset:
-        yield LabelledPair(pair, read_label(BenchmarkRow(pair.meta, path, dataset.origin(pair.id)[1])))
+        yield LabelledPair(pair, dataset.read_label(pair))

@@ -5,44 +5,68 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
-from agent.errors import ExtraMissing
+from agent.datasets.encoding import loads
 from agent.languages.python.source import Unparsable, normalise, parse
 
 _OTHER_LANGUAGE = re.compile(r"\s*%%(?!(capture|prun|time|timeit)\b)")
-_MAGIC = re.compile(r"^([ \t]*(?:\w+[ \t]*=[ \t]*)?)[%!].*", re.MULTILINE)
+# A magic or a shell command, which may continue on further lines, or a request for help, such as `x?` or `??x.y`.
+_MAGIC = re.compile(
+    r"^(?P<indent>[ \t]*)(?:(?P<target>\w+[ \t]*=[ \t]*)?[%!](?:.*\\\n)*.*"
+    r"|(?:\?{1,2}[ \t]*%{0,2}[\w.*]+|%{0,2}[\w.*\[\]]+\?{1,2})[ \t]*(?:\#.*)?$)",
+    re.MULTILINE,
+)
 
 
 def read_cells(data: bytes) -> Sequence[tuple[int | None, str]]:
     """Return the numbers and sources of a notebook's code cells, except cells in other languages, such as `%%bash`.
 
-    All cells count, from 1. If a cell is not valid Python, magics and shell commands become `pass` or `None`.
+    All cells count, from 1. A cell without a source is empty. If a cell is not valid Python, magics, shell commands and
+    requests for help are removed.
 
     Raises:
         ValueError: the file is not a notebook, or its language is not Python.
-        ExtraMissing: nbformat is not installed.
     """
     try:
-        import nbformat
-        from nbformat import reader
-    except ImportError as error:
-        raise ExtraMissing("corpus", error) from error
-    try:
-        notebook = nbformat.convert(reader.reads(data.decode("utf-8-sig")), 4)  # type: ignore[no-untyped-call]
-        metadata = notebook.get("metadata", {})
+        notebook = loads(data.removeprefix(b"\xef\xbb\xbf"))
+        metadata = notebook.get("metadata") or {}
         language = metadata.get("language_info", {}).get("name") or metadata.get("kernelspec", {}).get("language")
-        sources = [normalise(cell.source) if cell.cell_type == "code" else "" for cell in notebook.cells]
-    # nbformat does not check the structure
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, nbformat.ValidationError) as error:
+        # until version 3 of the format, cells are in worksheets
+        cells = [cell for sheet in notebook.get("worksheets") or [notebook] for cell in sheet["cells"]]
+        sources = [_read_source(number, cell) for number, cell in enumerate(cells, start=1)]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"it is not a valid notebook ({str(error)[:100]})") from None
     if "python" not in str(language or "python").lower():
         raise ValueError(f"it is a notebook in the language {str(language)[:40]}")
-    cells = enumerate(sources, start=1)
-    return [(number, _remove_magics(cell)) for number, cell in cells if not _OTHER_LANGUAGE.match(cell)]
+    numbered = enumerate(sources, start=1)
+    return [(number, _remove_magics(source)) for number, source in numbered if not _OTHER_LANGUAGE.match(source)]
+
+
+def _read_source(number: int, cell: Any) -> str:
+    """Return the source of a code cell, which is called `input` until version 3 of the format. Other cells are empty.
+
+    Raises:
+        ValueError: the cell is malformed.
+    """
+    if not isinstance(cell, dict):
+        raise ValueError(f"cell {number} is not an object")
+    source = (cell.get("source", cell.get("input")) or "") if cell.get("cell_type") == "code" else ""
+    lines = source if isinstance(source, list) else [source]
+    if not all(isinstance(line, str) for line in lines):
+        raise ValueError(f"the source of cell {number} is not text")
+    return normalise("".join(lines))
 
 
 def _remove_magics(source: str) -> str:
-    with suppress(Unparsable):  # such lines may belong to strings
-        parse(source, len(source))
-        return source
-    return _MAGIC.sub(lambda match: match[1] + ("None" if "=" in match[1] else "pass"), source)
+    def replace(match: re.Match[str]) -> str:
+        text = f"{match['indent']}{match['target']}None" if match["target"] else f"{match['indent']}pass"
+        return text + "\n" * match[0].count("\n")
+
+    replaced = _MAGIC.sub(replace, source)
+    # an indented magic may be the only line of its block, or have an indentation that Python does not allow
+    for text in (source, replaced, _MAGIC.sub(lambda match: "\n" * match[0].count("\n"), source)):
+        with suppress(Unparsable):  # valid cells may have such lines in strings
+            parse(text, len(text))
+            return text
+    return replaced

@@ -6,7 +6,7 @@ The file is an element `posts` with an element `row` for each post. All values a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from xml.parsers import expat
@@ -22,11 +22,19 @@ MAX_ROW_BYTES = 4 << 20
 _CHUNK = 1 << 18
 _ARCHIVES = {b"7z\xbc\xaf\x27\x1c": "7z", b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"PK\x03\x04": "zip"}
 _BLOCK = re.compile(r"^(blockquote|br|d[dlt]|div|h[1-6r]|li|[ou]l|p|pre|table|t[dhr])$")
+# References to tabs and line breaks are valid and frequent.
+_REFERENCE = re.compile(rb"&#(?!x[9AaDd];|9;|1[03];)(x[0-9a-fA-F]{1,12}|[0-9]{1,12});")
+_PART_OF_REFERENCE = re.compile(rb"&(#x?[0-9a-fA-F]{0,12})?\Z")
 _CUT = expat.errors.XML_ERROR_NO_ELEMENTS, expat.errors.XML_ERROR_UNCLOSED_TOKEN, expat.errors.XML_ERROR_PARTIAL_CHAR
 
 
-def read_posts(path: Path, progress: Progress) -> Iterator[BenchmarkRow]:
+def read_posts(
+    path: Path, progress: Progress, count_dropped: Callable[[int], None] = lambda _: None
+) -> Iterator[BenchmarkRow]:
     """Iterate over the rows, with their attributes as fields. `-` is standard input, and `.gz` files are decompressed.
+
+    Drops references to characters that XML does not allow, such as `&#x0E;`, which real dumps contain. At the end,
+    `count_dropped` receives their number.
 
     Raises:
         InputError: the file cannot be read, is cut off, is not a Posts.xml, contains a DOCTYPE, is not valid XML, or
@@ -41,12 +49,14 @@ def read_posts(path: Path, progress: Progress) -> Iterator[BenchmarkRow]:
             yield from reader.parse(chunk)
             progress("reading posts (MB)", reader.size >> 20, total and total >> 20)
         yield from reader.parse(b"")
+    count_dropped(reader.dropped)
 
 
 class _RowReader:
     def __init__(self, path: Path) -> None:
         self._path, self._depth, self._rows = path, 0, list[BenchmarkRow]()
-        self.size = 0  # in bytes, of the chunks so far
+        self.size = self.dropped = 0  # size in bytes of the parsed chunks, and the number of dropped references
+        self._rest = b""  # the beginning of a reference at the end of a chunk
         self._parser = expat.ParserCreate()
         self._parser.StartDoctypeDeclHandler = self._reject_doctype
         self._parser.StartElementHandler = self._start
@@ -54,12 +64,16 @@ class _RowReader:
 
     def parse(self, chunk: bytes) -> list[BenchmarkRow]:
         """Return the rows that end in a chunk. An empty chunk is the end of the file."""
+        is_end, chunk = not chunk, self._rest + chunk
+        cut = None if is_end else _PART_OF_REFERENCE.search(chunk, max(len(chunk) - 16, 0))
+        chunk, self._rest = (chunk[: cut.start()], cut[0]) if cut else (chunk, b"")
+        chunk = _REFERENCE.sub(self._filter, chunk)
         if not self.size and (kind := next((name for start, name in _ARCHIVES.items() if chunk.startswith(start)), "")):
             raise InputError(f"is a {kind} archive. Extract it first", path=display_name(self._path))
         self._rows, start = [], self.size
         self.size += len(chunk)
         try:
-            self._parser.Parse(chunk, not chunk)
+            self._parser.Parse(chunk, is_end)
         except expat.ExpatError as error:
             raise self._explain(error, chunk[max(self._parser.ErrorByteIndex - start, 0) :]) from None
         except (ValueError, LookupError) as error:
@@ -67,6 +81,14 @@ class _RowReader:
         if self.size - max(self._parser.CurrentByteIndex, 0) > MAX_ROW_BYTES:
             raise self._build_error(f"a row is longer than {MAX_ROW_BYTES >> 20} MB")
         return self._rows
+
+    def _filter(self, reference: re.Match[bytes]) -> bytes:
+        digits = reference[1].decode()
+        code = int(digits[1:], 16) if digits.startswith("x") else int(digits)
+        if 0x20 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or 0x10000 <= code <= 0x10FFFF or code in (9, 10, 13):
+            return reference[0]
+        self.dropped += 1
+        return b""
 
     def _explain(self, error: expat.ExpatError, rest: bytes) -> InputError:
         problem = expat.ErrorString(error.code)

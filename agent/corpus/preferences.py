@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, Literal
 
 from agent.corpus.labelled import read_labelled
+from agent.datasets.fields import FieldMap
 from agent.errors import InputError
 from agent.evaluation.statistics import mcnemar_exact, wilson_interval
 from agent.store.run_view import RunView
@@ -23,7 +24,7 @@ Comparison = Sequence[Pair]
 Outcome = Literal["a", "b", "tie", "turned", "error"]
 
 
-def draw_comparisons(a: Path, b: Path, size: int, seed: int) -> tuple[list[Comparison], int]:
+def draw_comparisons(a: Path, b: Path, size: int, seed: int, mapping: FieldMap = None) -> tuple[list[Comparison], int]:
     """Draw queries with label 1 and different codes in both datasets, and two of these codes. Also count such queries.
 
     Ignores the case and white space of queries, and the white space at the end of code lines. The languages must be
@@ -33,7 +34,7 @@ def draw_comparisons(a: Path, b: Path, size: int, seed: int) -> tuple[list[Compa
     matches = defaultdict[tuple[str, str], tuple[dict[int, Pair], dict[int, Pair]]](lambda: ({}, {}))
     for side, path in enumerate((a, b)):
         pair: Pair | None = None
-        for pair in (labelled.pair for labelled in read_labelled(path) if labelled.label == 1):
+        for pair in (labelled.pair for labelled in read_labelled(path, mapping) if labelled.label == 1):
             key = pair.language, " ".join(pair.query.lower().split())
             if side == 0 or key in matches:
                 if pair.context:

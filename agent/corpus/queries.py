@@ -12,14 +12,12 @@ from agent.corpus.output import CorpusWriter
 from agent.corpus.rules import Rule, find_rule
 from agent.datasets.benchmarks.building import BenchmarkRow, read_rows
 from agent.datasets.encoding import describe_json_error
+from agent.datasets.fields import QUERIES, FieldMap, Fields, find_field
 from agent.datasets.sources import open_source, read_lines
 from agent.errors import InputError
 from agent.evaluation.measures import Confusion, confusion_cell
 from agent.retrieval.searchers.base import Progress
 from agent.scratch import Scratch, as_key
-
-QUERY_FIELDS = ("query", "doc", "text", "question")
-_ID_FIELDS = ("id", "_id", "query-id", "query-idx", "idx")
 
 
 class QueryFilter:
@@ -64,20 +62,21 @@ class QueryFilter:
         return removed
 
 
-def read_queries(paths: Iterable[Path], names: Sequence[str] = QUERY_FIELDS) -> Iterator[dict[str, Any]]:
+def read_queries(paths: Iterable[Path], mapping: FieldMap = None) -> Iterator[dict[str, Any]]:
     """Iterate over the queries of text files (one query per line) and of files with records.
 
-    A row contains `id`, `query` with collapsed white space, and the other fields of its record. The query is in the
-    first field of `names` that is present. A query without an id is numbered across all files, for example q1.
+    A row contains `id`, `query` with collapsed white space, and the other fields of its record. A query without an id
+    is numbered across all files, for example q1.
 
     Raises:
         InputError: a file cannot be read, a query is missing or blank, or an id is not unique.
         ExtraMissing: the libraries for a file's format are not installed.
     """
+    fields = Fields(mapping, QUERIES)
     ids = Scratch("CREATE TABLE ids (id BLOB PRIMARY KEY) WITHOUT ROWID")
-    for number, row in enumerate((row for path in paths for row in _read_rows(path, names[0])), start=1):
-        query = " ".join(row.get_text(*names).split())
-        query_name, id_name = _find_field(row, names), _find_field(row, _ID_FIELDS)
+    for number, row in enumerate((row for path in paths for row in _read_rows(path, fields)), start=1):
+        query = " ".join(row.get_text(*fields.names["query"]).split())
+        query_name, id_name = (find_field(row.fields, fields.names[name]) for name in ("query", "id"))
         identifier = row.get_id(id_name) if id_name else f"q{number}"
         if not ids.execute_many("INSERT OR IGNORE INTO ids VALUES (?)", [(as_key(identifier),)]):
             raise row.build_error(f"two queries have the id {identifier[:60]!r}. Ids must be unique in all files")
@@ -85,27 +84,24 @@ def read_queries(paths: Iterable[Path], names: Sequence[str] = QUERY_FIELDS) -> 
         yield {"id": identifier, "query": query, **others}
 
 
-def count_agreement(rules: Sequence[Rule], path: Path, names: Sequence[str] = QUERY_FIELDS) -> Confusion:
+def count_agreement(rules: Sequence[Rule], path: Path, mapping: FieldMap = None) -> Confusion:
     """Compare rules with the labels in a file. A query that no rule removes is predicted to ask for code (1).
 
     Raises:
         InputError: the file cannot be read or has no rows, or a row has no query or no label of 0 or 1.
     """
-    cells: Counter[str] = Counter()
+    cells, names = Counter[str](), Fields(mapping, QUERIES).names
     for row in read_rows(path):
-        if (label := row.get_grade("label")) not in (0, 1):
-            raise row.build_error(f"'label' is {label}; expected 0 or 1")
-        cells[confusion_cell(int(find_rule(rules, row.get_text(*names)) is None), label)] += 1
+        if (label := row.get_label(*names["label"])) is None:
+            raise row.build_error("has no label; expected 0 or 1")
+        query = row.get_text(*names["query"])
+        cells[confusion_cell(int(find_rule(rules, query) is None), label)] += 1
     if not cells:
         raise InputError("contains no labelled queries", path=path)
     return Confusion(**cells)
 
 
-def _find_field(row: BenchmarkRow, names: Iterable[str]) -> str:
-    return next((name for name in names if row.fields.get(name) is not None), "")
-
-
-def _read_rows(path: Path, name: str) -> Iterator[BenchmarkRow]:
+def _read_rows(path: Path, fields: Fields) -> Iterator[BenchmarkRow]:
     if not path.name.lower().removesuffix(".gz").endswith(".txt"):
         yield from read_rows(path)
         return
@@ -116,4 +112,4 @@ def _read_rows(path: Path, name: str) -> Iterator[BenchmarkRow]:
             except UnicodeDecodeError as error:
                 raise InputError(describe_json_error(error), path=path, line=number) from None
             if query.strip():
-                yield BenchmarkRow({name: query}, path, number)
+                yield BenchmarkRow({fields.names["query"][0]: query}, path, number)

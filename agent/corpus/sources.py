@@ -11,6 +11,7 @@ from typing import Any
 from agent.corpus.provenance import Origin, Origins
 from agent.datasets.arrow import is_dataset
 from agent.datasets.benchmarks.building import BenchmarkRow
+from agent.datasets.fields import CODES, Names, find_field
 from agent.datasets.formats import expand_patterns, read_records
 from agent.datasets.sources import BadLine, translate_os_errors
 from agent.errors import InputError
@@ -18,8 +19,6 @@ from agent.errors import InputError
 PYTHON_SUFFIXES = (".py", ".ipynb")
 MAX_CODE_SIZE = 1_000_000
 """Maximum size of a Python file in bytes, and of a cell or a row's code in characters."""
-
-_IDS = ("id", "_id", "code-idx", "idx")
 
 
 @dataclass(frozen=True)
@@ -92,8 +91,10 @@ def _walk(root: Path, origins: Origins) -> Iterator[tuple[Path, SourceFile | Fou
         pending += map(Path, reversed(folders))
 
 
-def iterate_rows(source: SourceFile) -> Iterator[Found]:
+def iterate_rows(source: SourceFile, names: Names = CODES) -> Iterator[Found]:
     """Iterate over the rows of a dataset. A row's code is unchanged, and its other fields are optional.
+
+    `names` has the names of the fields.
 
     Raises:
         ExtraMissing: the libraries for the file's format are not installed.
@@ -104,7 +105,7 @@ def iterate_rows(source: SourceFile) -> Iterator[Found]:
             try:
                 if isinstance(record, BadLine):
                     raise InputError(record.cause)
-                code, fields = _read_row(BenchmarkRow(record.value, source.path, record.line))
+                code, fields = _read_row(BenchmarkRow(record.value, source.path, record.line), names)
             except InputError as error:
                 yield mark_damaged("row is not valid", **place, cause=error.cause)
             else:
@@ -113,19 +114,19 @@ def iterate_rows(source: SourceFile) -> Iterator[Found]:
         yield mark_damaged("file cannot be read", path=source.name, line=error.line, cause=error.cause)
 
 
-def _read_row(row: BenchmarkRow) -> tuple[str, dict[str, Any]]:
+def _read_row(row: BenchmarkRow, fields: Names) -> tuple[str, dict[str, Any]]:
     def get_text(*names: str) -> str | None:
         return next((value for name in names if isinstance(value := row.fields.get(name), str) and value.strip()), None)
 
     if not isinstance(row.fields, dict):
         raise row.build_error("expected an object with a 'code' field")
-    code = row.get_text("code")
+    code = row.get_text(*fields["code"])
     if len(code) > MAX_CODE_SIZE:
         raise row.build_error(f"the code has {len(code):,} characters; the limit is {MAX_CODE_SIZE:,}")
     class_name, _, name = (get_text("func_name", "name") or "").rpartition(".")
-    language = get_text("language") or "python"
+    language = get_text(*fields["language"]) or "python"
     return code, {
-        "id": row.get_id(*_IDS) if any(row.fields.get(name) is not None for name in _IDS) else None,
+        "id": row.get_id(*fields["id"]) if find_field(row.fields, fields["id"]) else None,
         "language": "python" if language.lower() in ("py", "python", "python2", "python3") else language,
         "name": name or None,
         "class": get_text("class") or class_name or None,

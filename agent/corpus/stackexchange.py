@@ -44,8 +44,9 @@ class DumpSummary:
     """Counts of posts and triples.
 
     `removed` counts the questions without a triple by reason. `several_languages` counts triples with tags of several
-    languages. `orphans` are answers whose question is not in the dump. `triples` has the number of triples by language
-    and part, `licences` the number of texts by licence, and `sha256` the hashes of the files by part.
+    languages. `orphans` are answers whose question is not in the dump. `dropped_characters` counts characters that XML
+    does not allow. `triples` has the number of triples by language and part, `licences` the number of texts by licence,
+    and `sha256` the hashes of the files by part.
     """
 
     posts: int = 0
@@ -53,6 +54,7 @@ class DumpSummary:
     answers: int = 0
     several_languages: int = 0
     orphans: int = 0
+    dropped_characters: int = 0
     removed: Counter[str] = field(default_factory=Counter)
     triples: dict[str, dict[str, int]] = field(default_factory=dict)
     licences: Counter[str] = field(default_factory=Counter)
@@ -83,6 +85,10 @@ class TripleTable:
                 self._add_question(post)
             elif kind == _ANSWER:
                 self._add_answer(post)
+
+    def count_dropped(self, number: int) -> None:
+        """Count characters that the dump contains but XML does not allow."""
+        self.summary.dropped_characters += number
 
     def _add_question(self, post: BenchmarkRow) -> None:
         tags = re.findall(r"[^<>|\s]+", post.fields.get("Tags", ""))  # <c><arrays>, or |c|arrays| since 2024

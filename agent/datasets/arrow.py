@@ -6,7 +6,8 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import date, time
 from functools import partial
 from pathlib import Path
@@ -49,16 +50,69 @@ def read_parquet(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
 
 
 def convert_batches(batches: Any) -> Iterator[SourceRow | BadLine]:
-    """Iterate over the rows of Arrow tables or batches, converted to JSON objects."""
-    rows = (row for batch in batches for row in batch.to_pylist())
-    for number, row in enumerate(rows, start=1):
-        prefix = f"row {number}: "
+    """Iterate over the rows of Arrow tables or batches, converted to JSON objects.
+
+    The codes of class labels become their names, because the same code means different things in different files.
+    """
+    for number, (features, row) in enumerate(_iterate_rows(batches), start=1):
+        prefix, value, name = f"row {number}: ", dict[str, Any](), ""
         try:
-            value = {name: as_json_type(cell) for name, cell in row.items()}
-        except ValueError as error:
-            yield BadLine(number, str(error), prefix=prefix)
+            for name, cell in row.items():
+                if isinstance(cell, Exception):
+                    raise cell
+                value[name] = _decode_labels(as_json_type(cell), features.get(name))
+        except _BAD_VALUES as error:
+            yield BadLine(number, f"column {name!r}: {error}", prefix=prefix)
         else:
             yield SourceRow(number, number, value, prefix)
+
+
+def _iterate_rows(batches: Any) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
+    """Iterate over the rows, each with the features of its columns. A cell that cannot be read is an exception."""
+    for batch in batches:
+        features = _read_features((batch.schema.metadata or {}).get(b"huggingface", b"{}"))
+        for cells in zip(*map(_read_cells, batch.columns), strict=True):
+            yield features, dict(zip(batch.column_names, cells, strict=True))
+
+
+def _read_features(metadata: bytes) -> Mapping[str, Any]:
+    """Return the features that the library `datasets` stored in a schema, by column."""
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
+        return {**json.loads(metadata)["info"]["features"]}
+    return {}
+
+
+def _read_cells(column: Any) -> list[Any]:
+    try:
+        return list(column.to_pylist())
+    except _BAD_VALUES:
+        return [_read_cell(cell) for cell in column]
+
+
+def _read_cell(cell: Any) -> Any:
+    """Return the value of a cell. A time that Python cannot represent, such as the year 10000, becomes text."""
+    try:
+        return cell.as_py()
+    except _BAD_VALUES as error:
+        return f"<{cell.type}: {cell.value}>" if hasattr(cell, "value") else error
+
+
+def _decode_labels(value: Any, feature: Any) -> Any:
+    """Replace the code of a class label, or a list of codes, with names. Code -1 means that there is no label.
+
+    Raises:
+        ValueError: a code has no name.
+    """
+    if isinstance(feature, list) and feature:  # how earlier versions of `datasets` write lists
+        feature = {"feature": feature[0]}
+    feature = feature if isinstance(feature, dict) else {}
+    if isinstance(value, list):
+        return [_decode_labels(item, feature.get("feature")) for item in value]
+    if not isinstance(value, int) or feature.get("_type") != "ClassLabel":
+        return value
+    if not -1 <= value < len(feature["names"]):
+        raise ValueError(f"the class label {value} has no name")
+    return None if value == -1 else str(feature["names"][value])
 
 
 def as_json_type(value: Any) -> Any:

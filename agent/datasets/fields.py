@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.checks import check_type
 from agent.datasets.spool import Spool
+from agent.datasets.values import parse_id
 from agent.errors import ConfigError, InputError, UsageError
 from agent.types import Pair
 
+Names = Mapping[str, tuple[str, ...]]
 # This package's own names come first. `idx` and `doc` are from CoSQA; `pair-idx` and `pair-index` are from CoSQA+.
-KNOWN: Mapping[str, tuple[str, ...]] = {
+KNOWN: Names = {
     "id": ("id", "idx", "pair-idx", "pair-index"),
     "query": ("query", "doc"),
     "code": ("code",),
     "language": ("language",),
     "context": ("context",),
 }
+# Files of queries alone, and files of codes alone.
+QUERIES: Names = {
+    **KNOWN,
+    "id": ("id", "_id", "query-id", "query-idx", "idx"),
+    "query": ("query", "doc", "text", "question"),
+}
+CODES: Names = {**KNOWN, "id": ("id", "_id", "code-idx", "idx")}
 
 # Usual names of the query and code fields in other datasets. An error message suggests the first name that occurs in
 # the record.
@@ -28,6 +37,8 @@ _USUAL: Mapping[str, tuple[str, ...]] = {
     "code": ("snippet", "function", "answer", "body", "code"),
 }
 
+FieldMap = Mapping[str, str] | str | None
+"""Names of fields, as a mapping or as the text of `--map`."""
 MAPPING_EXAMPLE = "a mapping such as {'query': 'question'}"
 _MAX_DEPTH = 100
 _TYPE_NAMES = {dict: "an object", list: "a list", bool: "true or false", int: "a number", float: "a number"}
@@ -53,42 +64,58 @@ def parse_mapping(text: str) -> dict[str, str]:
 
 
 class Fields:
-    """Converts records to pairs. `mapping` maps pair fields to record fields; a string is parsed with `parse_mapping`.
+    """The names of the fields in a file, and the conversion of its records to pairs.
+
+    `mapping` maps names in `known` and `label` to fields of the records; a string is parsed with `parse_mapping`.
+    `names` has the fields of each name. A mapped name has only the mapped field, unless `optional` is set.
 
     Raises:
-        ConfigError: the mapping is malformed or has an unknown pair field.
+        ConfigError: the mapping is malformed or has an unknown name.
     """
 
-    def __init__(self, mapping: Mapping[str, str] | str | None = None) -> None:
+    def __init__(self, mapping: FieldMap = None, known: Names = KNOWN, *, optional: bool = False) -> None:
         mapping = parse_mapping(mapping) if isinstance(mapping, str) else dict(mapping or {})
         self._unseen = dict(mapping)
         self._first_fields: list[str] = []
-        self._label = mapping.pop("label", None)
+        self._label = mapping.get("label")
         for name in mapping:
-            if name not in KNOWN:
-                raise ConfigError(f"--map: unknown pair field {name!r}. Choose from {', '.join(KNOWN)} and label")
-        self._names = {**KNOWN, **{name: (field,) for name, field in mapping.items()}}
+            if name not in (*known, "label"):
+                raise ConfigError(f"--map: unknown pair field {name!r}. Choose from {', '.join(known)} and label")
+        known = {**known, "label": ("label",)}
+        mapped = {name: (field, *(known[name] if optional else ())) for name, field in mapping.items()}
+        self.names: Names = {**known, **mapped}
+        self._known = known
 
-    def build_pair(self, record: Any, number: int) -> Pair:
+    def has(self, name: str, columns: Container[str]) -> bool:
+        """Return whether a field with this name is one of the columns."""
+        return any(field in columns for field in self.names[name])
+
+    def see(self, record: Mapping[str, Any]) -> None:
+        """Note the fields of a record for `check_mapping`."""
+        self._first_fields = self._first_fields or list(record)
+        if self._unseen:
+            self._unseen = {name: field for name, field in self._unseen.items() if field not in record}
+
+    def build_pair(self, record: Any, number: int, *, needs_query: bool = True) -> Pair:
         """Build a pair from a record. `number` is the default id.
 
-        All other fields of the record are stored in `meta`.
+        All other fields of the record are stored in `meta`. Unless `needs_query` is set, the query may be missing.
 
         Raises:
             ValueError: the record is not a valid pair. The message is suitable for users.
         """
         if not isinstance(record, dict):
             raise ValueError(f"expected an object with query and code, not {_describe_type(record)}")
-        self._first_fields = self._first_fields or list(record)
-        if self._unseen:
-            self._unseen = {name: field for name, field in self._unseen.items() if field not in record}
-        present_fields = {name: field for name, fields in self._names.items() if (field := _find_field(record, fields))}
-        null = {field for fields in self._names.values() for field in fields if record.get(field, ...) is None}
+        self.see(record)
+        names = {name: fields for name, fields in self.names.items() if name != "label"}
+        present_fields = {name: field for name, fields in names.items() if (field := find_field(record, fields))}
+        null = {field for fields in names.values() for field in fields if record.get(field, ...) is None}
         language = self._get_text(record, present_fields, "language")
         gold = {} if self._label is None or self._label not in record else {"label": record[self._label]}
+        has_query = needs_query or "query" in present_fields
         return Pair(
             id=_read_id(record, present_fields, number),
-            query=self._require_text(record, present_fields, "query"),
+            query=self._require_text(record, present_fields, "query") if has_query else "",
             code=self._require_text(record, present_fields, "code"),
             language="python" if language is None else language,
             context=self._get_text(record, present_fields, "context"),
@@ -96,7 +123,7 @@ class Fields:
         )
 
     def check_mapping(self) -> None:
-        """Check that every mapped field has occurred in at least one record.
+        """Check that every mapped field has occurred in at least one record, if there was one.
 
         Raises:
             InputError: a mapped field is missing from every record.
@@ -116,15 +143,16 @@ class Fields:
         """
         if not isinstance(record, dict):
             raise ValueError(f"expected an object, not {_describe_type(record)}")
-        present_fields = {name: field for name in ("id", "query") if (field := _find_field(record, self._names[name]))}
+        self.see(record)
+        present_fields = {name: field for name in ("id", "query") if (field := find_field(record, self.names[name]))}
         return _read_id(record, present_fields, number), self._get_text(record, present_fields, "query")
 
     def _require_text(self, record: Mapping[str, Any], present_fields: Mapping[str, str], name: str) -> str:
         value = self._get_text(record, present_fields, name)
         if value is None:
-            if (null := next((field for field in self._names[name] if field in record), None)) is not None:
+            if (null := next((field for field in self.names[name] if field in record), None)) is not None:
                 raise ValueError(f"no {name}: field {null!r} is empty or null")
-            names = " or ".join(map(repr, self._names[name]))
+            names = " or ".join(map(repr, self.names[name]))
             present = ", ".join(map(repr, list(record)[:12])) or "none"
             remedy = self._suggest_mapping(record, present_fields)
             raise ValueError(f"no {name}: field {names} is missing (available fields: {present}){remedy}")
@@ -134,10 +162,10 @@ class Fields:
 
     def _suggest_mapping(self, record: Mapping[str, Any], present_fields: Mapping[str, str]) -> str:
         """Suggest a mapping for the missing fields, with the placeholder FIELD if no field has a usual name."""
-        missing = [name for name in _USUAL if name not in present_fields and self._names[name] == KNOWN[name]]
+        missing = [name for name in _USUAL if name not in present_fields and self.names[name] == self._known[name]]
         mapping = ",".join(f"{name}={_guess_field(record, name)}" for name in missing)
         options = f"--map {shlex.quote(mapping)} (in Python: mapping={mapping!r})"
-        return f". Rename the fields, or annotate with {options}" if mapping else ""
+        return f". Rename the fields, or pass {options}" if mapping else ""
 
     def _get_text(self, record: Mapping[str, Any], present_fields: Mapping[str, str], name: str) -> str | None:
         value = record[present_fields[name]] if name in present_fields else None
@@ -152,19 +180,18 @@ def _guess_field(record: Mapping[str, Any], name: str) -> str:
     return next((fields[usual] for usual in _USUAL[name] if usual in fields), "FIELD")
 
 
-def _find_field(record: Mapping[str, Any], fields: Iterable[str]) -> str | None:
+def find_field(record: Mapping[str, Any], fields: Iterable[str]) -> str | None:
+    """Return the first of the fields that is in the record and not null."""
     return next((field for field in fields if record.get(field) is not None), None)
 
 
 def _read_id(record: Mapping[str, Any], present_fields: Mapping[str, str], number: int) -> str:
     if "id" not in present_fields:
         return str(number)
-    value = record[present_fields["id"]]
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"{present_fields['id']!r} is {_describe_type(value)}; an id must be text or a whole number")
-    if value == "":
-        raise ValueError("the id is empty")
-    return str(value)
+    try:
+        return parse_id(record[present_fields["id"]])
+    except ValueError as error:
+        raise ValueError(f"{present_fields['id']!r} is {error}") from None
 
 
 def _collect_meta(record: Mapping[str, Any], present_fields: Iterable[str]) -> dict[str, Any]:
@@ -208,8 +235,8 @@ def as_pairs(items: Pairs, mapping: Mapping[str, str] | str | None = None) -> It
     """Convert Python objects to pairs. Returns a list for a DataFrame, list or tuple, and otherwise a lazy iterable.
 
     If `items` is a `Spool`, it is returned unchanged. Otherwise, each item has the same fields as a line of a pairs
-    file. `mapping` renames fields in the same way as in `read_pairs`. If an item has no id, its position in `items`
-    (counted from 1) is used.
+    file. `mapping` renames fields in the same way as in `read_pairs`. A DataFrame may have its ids in its index. If an
+    item has no id, its position in `items` (counted from 1) is used.
 
     Raises:
         UsageError: `items` has an unsupported type, or is a `Spool` with a `mapping`.
@@ -226,12 +253,22 @@ def as_pairs(items: Pairs, mapping: Mapping[str, str] | str | None = None) -> It
     if isinstance(items, AsyncIterable):
         return _convert_async_items(items, fields)
     if hasattr(items, "notna") and hasattr(items, "columns"):
-        frame: Any = items
+        frame = _restore_ids(items, fields.names["id"])
         items = frame.astype(object).where(frame.notna(), None).to_dict("records")
     if isinstance(items, str | bytes | Mapping | Pair) or not isinstance(items, Iterable):
         raise UsageError(f"pairs={items!r:.60} is of type {type(items).__name__}; expected {_EXPECTED}")
     pairs = _convert_items(items, fields)
     return list(pairs) if isinstance(items, list | tuple) else pairs
+
+
+def _restore_ids(frame: Any, names: Sequence[str]) -> Any:
+    """Move the ids of a DataFrame from its index to a column. An index has ids if its name, or its text, says so."""
+    if any(name in frame.columns for name in names):
+        return frame
+    if frame.index.name is None and frame.index.inferred_type == "string":
+        frame = frame.rename_axis(names[0])
+    levels = [name for name in frame.index.names if name in names]
+    return frame.reset_index(level=levels) if levels else frame
 
 
 def _convert_items(items: Iterable[Any], fields: Fields) -> Iterator[Pair]:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 from agent.checks import check_type
-from agent.datasets.fields import MAPPING_EXAMPLE, Fields
+from agent.datasets.fields import MAPPING_EXAMPLE, FieldMap, Fields
 from agent.datasets.formats import expand_patterns, read_records
 from agent.datasets.sources import STDIN, BadLine, display_name
 from agent.datasets.spool import Spool
+from agent.datasets.values import parse_label
 from agent.errors import InputError
 from agent.types import Pair
 from agent.wording import plural
@@ -40,6 +41,19 @@ class Dataset(Spool):
             self._python += 1
             self._one_liners += len(code) > _LONG_ONE_LINER and "\n" not in code and "\r" not in code
         return True
+
+    def read_label(self, pair: Pair) -> int | None:
+        """Return the label in the field `label` of a pair, as in `parse_label`.
+
+        Raises:
+            InputError: the value is not a label.
+        """
+        try:
+            return parse_label(pair.meta.get("label"))
+        except ValueError as error:
+            file, line = self.origin(pair.id)
+            cause = f"'label' is {error}. To read another field, pass --map label=FIELD"
+            raise InputError(cause, path=display_name(self.paths[file]), line=line) from None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -78,29 +92,48 @@ def read_pairs(
     check_type("paths", paths, (str, Path, Iterable), "a file, a pattern, or a list of them")
     check_type("mapping", mapping, (str, Mapping), MAPPING_EXAMPLE)
     files = expand_patterns([paths] if isinstance(paths, str | Path) else paths)
+    return read_dataset(files, mapping, skips_bad_lines=on_bad_line == "skip", remedy=", or pass --on-bad-line skip")
+
+
+def read_dataset(
+    files: Iterable[Path],
+    mapping: FieldMap = None,
+    *,
+    skips_bad_lines: bool = False,
+    remedy: str = "",
+    codes_alone: bool = False,
+) -> Dataset:
+    """Read the pairs in files, as in `read_pairs`. `remedy` follows "Fix it" in the message about bad lines.
+
+    With `codes_alone`, files without a field for the query may be read. The queries of their pairs are empty.
+
+    Raises:
+        InputError, ConfigError, ExtraMissing: see `read_pairs`.
+    """
     dataset, fields = Dataset(files), Fields(mapping)
-    for number, path in enumerate(files):
-        _read_file(dataset, number, path, fields)
+    for number, path in enumerate(dataset.paths):
+        _read_file(dataset, number, path, fields, codes_alone=codes_alone)
     fields.check_mapping()
-    if dataset.bad_lines and (on_bad_line == "fail" or not dataset):
+    if dataset.bad_lines and not (skips_bad_lines and dataset):
         first = dataset.bad_lines[0]
-        raise InputError(_list_causes(dataset), path=display_name(first.path or STDIN), line=first.line)
+        raise InputError(_list_causes(dataset, remedy), path=display_name(first.path or STDIN), line=first.line)
     return dataset
 
 
-def _read_file(dataset: Dataset, number: int, path: Path, fields: Fields) -> None:
+def _read_file(dataset: Dataset, number: int, path: Path, fields: Fields, *, codes_alone: bool) -> None:
     """Add the pairs and the bad lines of a file. `number` is the position of the file in `paths`.
 
     Raises:
         InputError: the file cannot be read or has no pairs.
     """
-    row = None
+    row, needs_query = None, not codes_alone
     for row in read_records(path):
         if isinstance(row, BadLine):
             dataset.bad_lines.append(dataclasses.replace(row, path=path))
             continue
         try:
-            pair = fields.build_pair(row.value, row.number)
+            needs_query = needs_query or (isinstance(row.value, dict) and fields.has("query", row.value))
+            pair = fields.build_pair(row.value, row.number, needs_query=needs_query)
             if not dataset.put(pair, number, row.line):
                 raise ValueError(_describe_duplicate(dataset, pair.id, number))
         except ValueError as error:
@@ -121,7 +154,7 @@ def _describe_duplicate(dataset: Dataset, pair_id: str, number: int) -> str:
     return f"the id {short_id!r} is also used in {place}. Ids must be unique{'' if file == number else ' across files'}"
 
 
-def _list_causes(dataset: Dataset) -> str:
+def _list_causes(dataset: Dataset, remedy: str) -> str:
     """List the first bad line for each of at most five causes, and count the other bad lines."""
     by_cause: dict[str, list[BadLine]] = {}
     for bad in dataset.bad_lines:
@@ -136,6 +169,6 @@ def _list_causes(dataset: Dataset) -> str:
     bad_lines = len(dataset.bad_lines)
     total = plural(bad_lines + len(dataset), "line")
     verb, them = ("is", "it") if bad_lines == 1 else ("are", "them")
-    remedy = f"Fix {them}, or annotate with --on-bad-line skip" if dataset else "No line is a valid pair"
+    remedy = f"Fix {them}{remedy}" if dataset else "No line is a valid pair"
     lines.append(f"{bad_lines:,} of {total} {verb} bad. {remedy}")
     return "\n".join(lines)

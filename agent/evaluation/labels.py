@@ -5,48 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict
-from pydantic_core import PydanticCustomError
+from typing import Any, Literal
 
 from agent.datasets.fields import Fields
 from agent.datasets.formats import read_records, strip_suffixes
 from agent.datasets.sources import BadLine
+from agent.datasets.values import describe, parse_label
 from agent.errors import InputError
-from agent.types import Pair, majority
-from agent.wording import describe_error
+from agent.types import majority
 
 Labels = Mapping[str, int | None]
 RaterKind = Literal["run", "round", "file", "reviewer", "majority"]
 
-# CoSQA+ uses words; spreadsheets and CSV converters write numbers as text
-_LABELS: Mapping[Any, int] = {0: 0, 1: 1, "0": 0, "1": 1, "no": 0, "yes": 1}
 
-
-def _parse_label(value: Any) -> int | None:
-    # `in` alone would accept true and 1.0, which equal 1
-    if value is None or (type(value) in (int, str) and value in _LABELS):
-        return None if value is None else _LABELS[value]
-    raise PydanticCustomError("label", "{value} must be 0, 1, null, yes or no", {"value": repr(value)[:60]})
-
-
-class _Row(BaseModel):
+@dataclass(frozen=True)
+class _Row:
     """A row of a labels file. `votes` contains the labels of several annotators."""
-
-    model_config = ConfigDict(frozen=True, strict=True)
 
     line: int
     id: str
     query: str | None
-    label: Annotated[int | None, BeforeValidator(_parse_label)] = None
-    votes: list[Annotated[int | None, BeforeValidator(_parse_label)]] | None = None
-    annotator: str | None = None
-
-    @property
-    def has_label(self) -> bool:
-        """Whether the row has a `label` field, which may be null."""
-        return "label" in self.model_fields_set
+    has_label: bool
+    label: int | None
+    votes: list[int | None]
+    annotator: str | None
 
 
 @dataclass(frozen=True)
@@ -84,18 +66,18 @@ def compute_majority(annotators: Iterable[Rater], name: str = "majority") -> Rat
     return Rater(name, {pair: majority(votes) for pair, votes in collect_votes(annotators).items()}, "majority")
 
 
-def read_gold(path: Path | str) -> Gold:
-    """Read a file of gold labels.
+def read_gold(path: Path | str, fields: Fields | None = None) -> Gold:
+    """Read a file of gold labels in any format for pairs. `fields` has the names of its fields.
 
-    The file is JSON Lines or a JSON array. Each object has an `id`, a `label` (0, 1 or null) and optionally a `query`.
-    Other fields, such as `votes`, are ignored. Duplicate rows are accepted if they are identical.
+    Each row has an `id`, a `label` (see `parse_label`) and optionally a `query`. Other fields, such as `votes`, are
+    ignored. Duplicate rows are accepted if they are identical.
 
     Raises:
         InputError: the file cannot be read, has no labels, or has conflicting rows for a pair.
     """
     path = Path(path)
     rows: dict[str, _Row] = {}
-    for row in _iterate_rows(path):
+    for row in _iterate_rows(path, fields or Fields()):
         if not row.has_label:
             cause = "field 'label' is missing. Every line of a file with gold labels needs a label of 0, 1 or null."
             raise InputError(cause, path=path, line=row.line)
@@ -110,32 +92,12 @@ def read_gold(path: Path | str) -> Gold:
     return Gold(labels, queries, without_label=len(rows) - len(labels))
 
 
-def gold_from_pairs(pairs: Iterable[Pair]) -> dict[str, int]:
-    """Return the gold labels from the `label` field of the pairs, keyed by pair id.
-
-    Missing and null labels are omitted.
-
-    Raises:
-        InputError: a label is not 0, 1 or null.
-    """
-    gold: dict[str, int] = {}
-    for pair in pairs:
-        try:
-            label = _parse_label(pair.meta.get("label"))
-        except ValueError as error:
-            cause = f"pair {pair.id[:60]!r}: label {error}. Correct the label or pass gold labels with --gold FILE."
-            raise InputError(cause) from None
-        if label is not None:
-            gold[pair.id] = label
-    return gold
-
-
-def read_labels(path: Path | str) -> tuple[list[Rater], dict[str, str]]:
+def read_labels(path: Path | str, fields: Fields | None = None) -> tuple[list[Rater], dict[str, str]]:
     """Read a file of labels. Return its annotators in order of appearance, and the queries, keyed by pair id.
 
-    The file is JSON Lines or a JSON array. Each object has an `id` and labels of 0, 1 or null. It has either a single
-    `label` and optionally the name of the `annotator` (default: the name of the file), or a `votes` list with one label
-    per annotator. If an object has `votes`, its `label` is ignored.
+    The file has any format for pairs, and `fields` has the names of its fields. Each row has an `id`. It has either a
+    single `label` and optionally the name of the `annotator` (default: the name of the file), or a `votes` list with
+    one label per annotator. If a row has `votes`, its `label` is ignored.
 
     Raises:
         InputError: the file cannot be read, has no labels, or has conflicting labels for a pair by the same annotator.
@@ -145,7 +107,7 @@ def read_labels(path: Path | str) -> tuple[list[Rater], dict[str, str]]:
     lines: dict[tuple[str, str], int] = {}
     queries: dict[str, str] = {}
     with_votes: bool | None = None
-    for row in _iterate_rows(path):
+    for row in _iterate_rows(path, fields or Fields()):
         with_votes = bool(row.votes) if with_votes is None else with_votes
         if bool(row.votes) != with_votes:
             cause = "some lines have 'votes' and some do not. Use the same fields in all lines."
@@ -176,15 +138,27 @@ def _iterate_labels(path: Path, row: _Row) -> Iterator[tuple[str, int | None]]:
         raise InputError(cause, path=path, line=row.line)
 
 
-def _iterate_rows(path: Path) -> Iterator[_Row]:
-    fields = Fields()
+def _iterate_rows(path: Path, fields: Fields) -> Iterator[_Row]:
     for record in read_records(path):
         if isinstance(record, BadLine):
-            raise InputError(record.cause, path=path, line=record.line)
+            raise InputError(f"{record.prefix}{record.cause}", path=path, line=record.line)
         try:
-            pair_id, query = fields.read_identity(record.value, record.number)
-            labels = {name: record.value[name] for name in ("label", "votes", "annotator") if name in record.value}
-            row = _Row(line=record.line, id=pair_id, query=query, **labels)
+            yield _read_row(record.line, *fields.read_identity(record.value, record.number), record.value, fields)
         except ValueError as error:
-            raise InputError(f"{record.prefix}{describe_error(error)}", path=path, line=record.line) from None
-        yield row
+            raise InputError(f"{record.prefix}{error}", path=path, line=record.line) from None
+
+
+def _read_row(line: int, pair_id: str, query: str | None, record: Mapping[str, Any], fields: Fields) -> _Row:
+    name = next((name for name in fields.names["label"] if name in record), "")
+    votes, annotator = record.get("votes"), record.get("annotator")
+    if not isinstance(votes, list | None):
+        raise ValueError(f"'votes' is {describe(votes)}; expected a list of labels")
+    if not isinstance(annotator, str | None):
+        raise ValueError(f"'annotator' is {describe(annotator)}; expected text")
+    labels: list[int | None] = []
+    for place, value in ((name, record.get(name)), *((f"votes.{n}", vote) for n, vote in enumerate(votes or []))):
+        try:
+            labels.append(parse_label(value))
+        except ValueError as error:
+            raise ValueError(f"{place!r} is {error}") from None
+    return _Row(line, pair_id, query, bool(name), labels[0], labels[1:], annotator)

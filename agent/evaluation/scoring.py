@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from agent.datasets.fields import FieldMap, Fields
 from agent.errors import InputError, UsageError
 from agent.evaluation.breakdown import Breakdown, Calibration, Mistake, break_down, calibrate, find_mistake
 from agent.evaluation.estimates import MAJORITY, ReviewChoice, ReviewData, RunEstimates, estimate_run, read_review_data
@@ -131,12 +132,14 @@ def _read_rounds(
 class LabelSources:
     """Runs and label files, in the order in which they were added.
 
-    `review_choice` selects the reviews to include. `gold` contains the gold labels for the runs' tallies.
-    `queries` contains the queries of all pairs. `differing` contains the pairs whose query differs between sources.
+    `review_choice` selects the reviews to include. `gold` contains the gold labels for the runs' tallies. `fields` has
+    the names of fields in label files. `queries` contains the queries of all pairs. `differing` contains the pairs
+    whose query differs between sources.
     """
 
     review_choice: ReviewChoice = "blind"
     gold: Mapping[str, int] | None = None
+    fields: Fields = field(default_factory=Fields)
     runs: list[RunSource] = field(default_factory=list)
     files: list[Rater] = field(default_factory=list)
     queries: dict[str, str] = field(default_factory=dict)
@@ -163,7 +166,7 @@ class LabelSources:
             return
         if path.name in _RUN_FILES and (path.parent / files.MANIFEST).is_file():
             raise InputError(f"is part of a run. Pass the run folder {path.parent} instead.", path=path)
-        annotators, queries = read_labels(path)
+        annotators, queries = read_labels(path, self.fields)
         self.files += [self._register(annotator, str(path)) for annotator in annotators]
         self.add_queries(queries)
 
@@ -275,6 +278,7 @@ def build_report(
     labels: Sequence[Path],
     gold: Path | None,
     *,
+    mapping: FieldMap = None,
     round: int | None = None,
     reviews: ReviewChoice = "blind",
     list_errors: bool = False,
@@ -283,6 +287,7 @@ def build_report(
 ) -> ScoreReport:
     """Score the labels of run folders and files against gold labels, and measure agreement.
 
+    `mapping` has the names of fields in files of labels. Files without these fields may have the usual names.
     `reviews` selects the reviews to include. `list_errors` adds the mistakes of each run. `min_agreement` adds the
     agreement between the rounds of the pairs that have at least this vote share.
 
@@ -290,10 +295,12 @@ def build_report(
         UsageError: a source cannot be read, or there is nothing to compare.
         ExtraMissing: NumPy is not installed.
     """
-    gold_labels = None if gold is None else read_gold(gold)
-    sources = LabelSources(reviews, None if gold_labels is None else gold_labels.labels)
+    fields = Fields(mapping, optional=True)
+    gold_labels = None if gold is None else read_gold(gold, fields)
+    sources = LabelSources(reviews, None if gold_labels is None else gold_labels.labels, fields)
     for path in labels:
         sources.add(path, round)
+    fields.check_mapping()
     if round is not None and not sources.runs:
         raise UsageError("--round requires a run folder. Pass a run folder or omit --round.")
     if min_agreement is not None and round is not None:

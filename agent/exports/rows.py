@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from agent.corpus.labelled import read_labelled
 from agent.datasets.encoding import dumps
+from agent.datasets.fields import FieldMap
 from agent.errors import InputError, UsageError
 from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs, merge_rounds
 from agent.store import files
@@ -77,8 +78,8 @@ MAX_COLUMNS = 1_000
 class PairsFile:
     """A file of pairs. Its labels are in the field `label`, and it has no other results. See `read_labelled`."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, mapping: FieldMap = None) -> None:
+        self.path, self.mapping = path, mapping
 
     def pairs(self) -> Iterator[Pair]:
         """Iterate over the pairs, without their labels."""
@@ -86,15 +87,15 @@ class PairsFile:
 
     def iterate_annotated(self) -> Iterator[tuple[Pair, Annotation]]:
         """Iterate over the pairs, and annotations that contain nothing but the labels."""
-        for item in read_labelled(self.path):
+        for item in read_labelled(self.path, self.mapping):
             meta = {name: value for name, value in item.pair.meta.items() if name != "label"}
             pair, label = item.pair.model_copy(update={"meta": meta}), item.label
             yield pair, Annotation(id=pair.id, input_sha256=pair.input_sha256(), label=label)  # type: ignore[arg-type]
 
 
-def open_labelled(path: Path) -> AbstractContextManager[RunView | PairsFile]:
+def open_labelled(path: Path, mapping: FieldMap = None) -> AbstractContextManager[RunView | PairsFile]:
     """Open a run folder, or otherwise a file of pairs, for exports. Raises as `load_run` does."""
-    return load_run(path) if (path / files.ANNOTATIONS).is_file() else nullcontext(PairsFile(path))
+    return load_run(path) if (path / files.ANNOTATIONS).is_file() else nullcontext(PairsFile(path, mapping))
 
 
 @dataclass

@@ -8,6 +8,7 @@ from pathlib import Path
 from agent.datasets.benchmark import Benchmark
 from agent.datasets.benchmarks import find_format, read_benchmark
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRequest, BenchmarkRow, read_rows
+from agent.datasets.fields import FieldMap
 from agent.datasets.formats import expand_patterns
 from agent.errors import UsageError
 from agent.evaluation.tally import iterate_annotated_pairs, merge_rounds
@@ -25,6 +26,8 @@ def open_benchmark(
     language: str | None = None,
     split: str | None = None,
     with_generated: bool = False,
+    mapping: FieldMap = None,
+    own_ids: bool = False,
 ) -> Benchmark:
     """Open a published benchmark or an annotation run. The format is detected from the content.
 
@@ -36,6 +39,8 @@ def open_benchmark(
         split: split to read from a BEIR folder or a folder of `agent corpus`. Defaults to `test`, or to all files
             if a BEIR folder has no judgements.
         with_generated: include all generated code. By default, a reviewer must have confirmed it.
+        mapping: names of the fields of a table of pairs, as in `read_pairs`.
+        own_ids: identify the queries and codes of pairs by the ids of the pairs. By default, they are numbered.
 
     Raises:
         UsageError: a required argument is missing, or an argument does not apply to the format.
@@ -45,17 +50,17 @@ def open_benchmark(
     """
     path = Path(path)
     language = language and normalise_language(language)
-    request = BenchmarkRequest(tuple(expand_patterns(codes)), language, split, with_generated)
+    request = BenchmarkRequest(tuple(expand_patterns(codes)), language, split, with_generated, mapping, own_ids)
     return _read_run(path, request) if (path / files.ANNOTATIONS).is_file() else read_benchmark(path, request)
 
 
-def includes_codes(path: Path) -> bool:
+def includes_codes(path: Path, mapping: FieldMap = None) -> bool:
     """Return whether a benchmark includes its codes, so that `open_benchmark` needs no `codes`.
 
     Raises:
         InputError, ExtraMissing: see `open_benchmark`.
     """
-    return (path / files.ANNOTATIONS).is_file() or not find_format(path)[0].codes
+    return (path / files.ANNOTATIONS).is_file() or not find_format(path, mapping)[0].codes
 
 
 def _read_run(path: Path, request: BenchmarkRequest) -> Benchmark:
@@ -63,7 +68,7 @@ def _read_run(path: Path, request: BenchmarkRequest) -> Benchmark:
 
     A pair without a label is unjudged. If a run has several rounds, the majority label is used. Identical queries are
     merged, and so are identical codes. Ids are assigned in input order: `q1`, `q2`, … for queries and `c1`, `c2`, … for
-    codes.
+    codes. With `own_ids`, they are the ids of the first pairs with the query and with the code.
     """
     builder, languages, unlabelled = BenchmarkBuilder(path, request), dict[str, None](), 0
     queries, codes = dict[str, str](), dict[str, str]()
@@ -76,8 +81,9 @@ def _read_run(path: Path, request: BenchmarkRequest) -> Benchmark:
             languages[pair.language] = None
             if request.language not in (None, pair.language):
                 continue
-            query = queries.setdefault(pair.query, f"q{len(queries) + 1}")
-            code = codes.setdefault(pair.code, f"c{len(codes) + 1}")
+            own_id = pair.id if request.own_ids else ""
+            query = queries.setdefault(pair.query, own_id or f"q{len(queries) + 1}")
+            code = codes.setdefault(pair.code, own_id or f"c{len(codes) + 1}")
             builder.queries[query], builder.codes[code] = pair.query, pair.code
             if (label := labels.get(pair.id)) is None:
                 unlabelled += 1

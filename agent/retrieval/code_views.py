@@ -16,15 +16,21 @@ are converted to `\\n`.
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Sequence
 
 from agent.datasets.benchmark import Benchmark
 from agent.errors import UsageError
-from agent.languages.python.source import Unparsable, normalise, parse
+from agent.languages.python.source import Function, Unparsable, normalise, parse
 from agent.languages.python.spans import SourceSpans
 from agent.retrieval.searchers.base import Progress, report_progress
 
 FULL = "full"
+# The end of a first sentence, a paragraph, or the text before a field (`:param x:`), a doctest or a heading (`Args:`).
+_END = re.compile(
+    r"(?<=[.!?])\s+(?=[^a-z\s])|\n[ \t]*\n|(?:^|\n)[ \t]*(?:[:@]\w|>>>|\w+:[ \t]*(?:\n|$)|\w+[ \t]*\n[ \t]*[-=~]{3})"
+)
 
 
 def apply_code_view(benchmark: Benchmark, name: str, progress: Progress) -> tuple[Sequence[str], tuple[str, ...]]:
@@ -74,3 +80,11 @@ def extract_view(code: str, name: str) -> str | None:
     else:
         result = source.remove([*headers, *source.iterate_docstrings()])
     return result.decode().strip("\n")
+
+
+def find_first_sentence(code: str) -> str:
+    """Return the first sentence of the docstring of the only function in parsable code, or an empty text."""
+    functions = [node for node in parse(normalise(code)).body if isinstance(node, Function)]
+    docstring = ast.get_docstring(functions[0]) if len(functions) == 1 else None
+    sentence = " ".join(_END.split(docstring or "", 1)[0].split())
+    return sentence if re.search(r"[^\W\d_]", sentence) else ""

@@ -95,6 +95,7 @@ class BenchmarkSource(BaseModel):
     language: str | None = None
     split: str | None = None
     with_generated: bool = Field(default=False, exclude_if=lambda value: not value)
+    mapping: str | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class _Manifest(BaseModel):

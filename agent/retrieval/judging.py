@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from agent.datasets import read_pairs
 from agent.datasets.benchmark import Benchmark, Grades
 from agent.datasets.encoding import dumps
+from agent.datasets.reading import read_dataset
 from agent.errors import RunFolderError
 from agent.retrieval.aroma import AromaJudge
 from agent.retrieval.folder import JUDGED, JUDGEMENTS, JUDGEMENTS_TREC, POOL, RESULTS, RetrievalFolder, format_row
@@ -106,7 +106,7 @@ def collect_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> J
 def _read_pool_ids(path: Path, benchmark: Benchmark) -> set[tuple[str, str]]:
     """Return the query id and code id of each pair in the pool."""
     ids = set[tuple[str, str]]()
-    for pair in read_pairs(path) if path.exists() else ():
+    for pair in read_dataset([path]) if path.exists() else ():
         query, code = str(pair.meta.get("query_id")), str(pair.meta.get("code_id"))
         if (benchmark.queries.get(query), benchmark.codes.get(code)) != (pair.query, pair.code):
             cause = f"pair {pair.id[:80]!r} does not match the benchmark, because the file was modified"
@@ -231,7 +231,7 @@ def read_labels(folder: RetrievalFolder, judge: LabelSource = "labels", progress
         judges["the benchmark" if name == BENCHMARK else name] += 1
     notes = ("labels: " + ", ".join(f"{number:,} from {name}" for name, number in judges.items()),) if judges else ()
     pool = folder.path / POOL
-    pool_size = len(read_pairs(pool)) if pool.exists() else 0
+    pool_size = len(read_dataset([pool])) if pool.exists() else 0
     missing = max(0, pool_size - (judges.total() - judges["the benchmark"]))
     if missing:
         cause = f"not judged: {missing:,} of {plural(pool_size, 'pair')} in the pool"

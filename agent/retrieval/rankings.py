@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote_to_bytes
 
-from agent.datasets.sources import open_source
+from agent.datasets.sources import open_source, read_lines
 from agent.errors import InputError
 
 _FIELDS = 6
@@ -35,8 +35,8 @@ def read_trec(path: Path, check: Check = lambda *_: None) -> Iterator[tuple[str,
     seen: set[str] = set()
     field, query = b"", ""
     scores: dict[str, float] = {}
-    with open_source(path, regular=True) as lines:
-        for number, line in enumerate(lines, 1):
+    with open_source(path, regular=True) as file:
+        for number, line in enumerate(read_lines(file, path), 1):
             if not line.strip():
                 continue
             try:

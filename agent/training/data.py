@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,21 +19,16 @@ from agent.datasets.benchmarks.building import read_rows
 from agent.datasets.benchmarks.pairs import find_part_files, is_split
 from agent.datasets.benchmarks.triples import is_triples
 from agent.datasets.encoding import dumps
-from agent.datasets.fields import KNOWN
+from agent.datasets.fields import FieldMap, Fields
 from agent.datasets.formats import strip_suffixes
 from agent.errors import UsageError
-from agent.languages.python.source import Function, normalise, parse
 from agent.retrieval.benchmark import includes_codes, open_benchmark
-from agent.retrieval.code_views import extract_view
+from agent.retrieval.code_views import extract_view, find_first_sentence
 from agent.retrieval.searchers.base import Progress
 from agent.store import files
 from agent.types import Pair, normalise_language
 from agent.wording import plural
 
-# The end of a first sentence, a paragraph, or the text before a field (`:param x:`), a doctest or a heading (`Args:`).
-_END = re.compile(
-    r"(?<=[.!?])\s+(?=[^a-z\s])|\n[ \t]*\n|(?:^|\n)[ \t]*(?:[:@]\w|>>>|\w+:[ \t]*(?:\n|$)|\w+[ \t]*\n[ \t]*[-=~]{3})"
-)
 _Opener = Callable[[Path], Benchmark]
 _LABELS = {1: 0, 2: 1}  # by votes: the bit 1 is set by a label 0, and the bit 2 by a label 1
 
@@ -79,6 +72,7 @@ def read_training_data(
     path: Path,
     *,
     pairs: Literal["labels", "docstrings"] = "labels",
+    mapping: FieldMap = None,
     codes: Sequence[str] = (),
     language: str | None = None,
     validation: Path | None = None,
@@ -96,6 +90,7 @@ def read_training_data(
     is therefore read as a table of pairs, and only its own codes are searched.
 
     Args:
+        mapping: names of the fields of tables of pairs, in `path` and in held-out benchmarks.
         codes: files (or glob patterns) with the codes of the benchmarks that store them separately.
         language: language of the pairs to train on, and of the held-out benchmarks.
 
@@ -107,9 +102,9 @@ def read_training_data(
     language, unused_codes, notes = language and normalise_language(language), list(codes), list[str]()
 
     def open_path(path: Path, split: str | None = None) -> Benchmark:
-        if needs_codes := not includes_codes(path):
+        if needs_codes := not includes_codes(path, mapping):
             unused_codes.clear()
-        return open_benchmark(path, codes if needs_codes else (), language=language, split=split)
+        return open_benchmark(path, codes if needs_codes else (), language=language, split=split, mapping=mapping)
 
     parts = find_part_files(path) if is_split(path) else {"train": path}
     if "train" not in parts:
@@ -126,7 +121,7 @@ def read_training_data(
             raise UsageError(
                 f"{benchmark.name}: has no relevant code, so scores cannot be computed. Add pairs with label 1."
             )
-    items = _iterate_pairs(parts["train"], pairs, open_path, notes)
+    items = _iterate_pairs(parts["train"], pairs, mapping, open_path, notes)
     if pairs == "docstrings":
         items = _make_docstring_pairs(items, notes)
     data = _build(path, (item for item in items if language in (None, item.pair.language)), notes, progress)
@@ -135,17 +130,16 @@ def read_training_data(
     return replace(data, validation=held_out.get("validation"), tests=benchmarks)
 
 
-def _iterate_pairs(path: Path, kind: str, opener: _Opener, notes: list[str]) -> Iterator[LabelledPair]:
+def _iterate_pairs(
+    path: Path, kind: str, mapping: FieldMap, opener: _Opener, notes: list[str]
+) -> Iterator[LabelledPair]:
     """Iterate over labelled pairs. For docstrings, iterate over all codes, whose query may be empty."""
     first = None if path.is_dir() and not is_dataset(path) else next(read_rows(path), None)
-    names = frozenset(first.fields if first else ())
-    if (path / files.ANNOTATIONS).is_file() or ("code" in names and not names.isdisjoint(KNOWN["query"])):
-        yield from read_labelled(path)
-    elif kind == "docstrings" and "code" in names:
-        for row in read_rows(path):
-            fields = {"language": str(row.fields.get("language") or "python"), "meta": row.fields}
-            yield LabelledPair(Pair.model_validate({"id": "", "query": "", "code": row.get_text("code"), **fields}), 1)
-    elif "code" in names:
+    fields, columns = Fields(mapping), first.fields if first else ()
+    is_run, has_code = (path / files.ANNOTATIONS).is_file(), fields.has("code", columns)
+    if is_run or (has_code and (kind == "docstrings" or fields.has("query", columns))):
+        yield from read_labelled(path, mapping, codes_alone=kind == "docstrings")
+    elif has_code:
         raise UsageError(f"{path}: has codes without queries. To train on their docstrings, pass --pairs docstrings.")
     else:
         benchmark = opener(path)
@@ -168,14 +162,6 @@ def _make_docstring_pairs(items: Iterable[LabelledPair], notes: list[str]) -> It
         else:
             skipped["that are not one function with a docstring"] += 1
     notes += [f"skipped {plural(count, 'code')} {reason}" for reason, count in skipped.items()]
-
-
-def find_first_sentence(code: str) -> str:
-    """Return the first sentence of the docstring of the only function in parsable code, or an empty text."""
-    functions = [node for node in parse(normalise(code)).body if isinstance(node, Function)]
-    docstring = ast.get_docstring(functions[0]) if len(functions) == 1 else None
-    sentence = " ".join(_END.split(docstring or "", 1)[0].split())
-    return sentence if re.search(r"[^\W\d_]", sentence) else ""
 
 
 def _build(path: Path, items: Iterable[LabelledPair], notes: Sequence[str], progress: Progress) -> TrainingData:

@@ -195,7 +195,7 @@ def test_pairs_and_gold_from_tables_and_several_files(agent: Commands) -> None:
     assert scored.json["gold"] == {"1": 0, "0": 2}
     agent.write("c.csv", "key,query,code,label\nz,q,c,maybe\n")
     refused = agent("ablate", "c.csv", *options)
-    assert (refused.code, "pair 'z'" in refused.err, "'maybe'" in refused.err) == (2, True, True)
+    assert (refused.code, "c.csv:2: " in refused.err, "'maybe'" in refused.err) == (2, True, True)
 
 
 def test_interrupted_ablation_resumes_without_repeating_calls(agent: Commands) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 
@@ -48,6 +49,30 @@ def test_a_summary_counts_pairs_by_reason_and_by_benchmark(corpus: Commands) -> 
 def test_the_next_step_for_labelled_pairs_is_the_split(corpus: Commands) -> None:
     corpus.write("pairs.jsonl", [{"query": "x", "code": "y", "label": 1}])
     assert "split new/clean.jsonl" in corpus(*COMMAND, "other.jsonl").out.splitlines()[-1]
+
+
+def test_codes_alone_are_checked_with_their_docstrings_as_queries(corpus: Commands) -> None:
+    function = 'def f(a):\n    """{} it."""\n    return a + {}\n'
+    codes = [function.format("Take the first of", 1), function.format("Sort", 2), f"{CODES['c1']}", "x = 3"]
+    corpus.write("codes.jsonl", [{"key": f"k{n}", "text": code} for n, code in enumerate(codes)])
+    corpus.write("b.jsonl", [{"id": "b7", "query": "take the first", "code": CODES["c1"]}])
+    command = ("corpus", "decontaminate", "codes.jsonl", "--against", "b.jsonl", "-o", "clean.jsonl")
+    result = corpus(*command, "--map", "code=text,id=key")
+    assert (result.code, "train clean.jsonl --pairs docstrings" in result.out) == (0, True)
+    kept, removed = (
+        [json.loads(line) for line in (corpus.folder / name).read_text().splitlines()]
+        for name in ("clean.jsonl", "clean.removed.jsonl")
+    )
+    assert kept == [{"id": f"k{n}", "code": codes[n], "language": "python"} for n in (1, 3)]
+    matches = [(row["id"], row["removed_by"], row["matched_id"]) for row in removed]
+    assert matches == [("k0", "query", "b7"), ("k2", "code", "b7")]
+
+
+def test_matches_have_the_ids_of_the_pairs_of_a_run(corpus: Commands) -> None:
+    corpus("annotate", "pairs.jsonl", "--model", "heuristic", "--variant", "ps_fa", "-o", "run")
+    corpus.write("more.jsonl", [{"query": "so one two three", "code": "new"}])
+    assert corpus("corpus", "decontaminate", "more.jsonl", "--against", "run", "-o", "clean.jsonl").code == 0
+    assert json.loads((corpus.folder / "clean.removed.jsonl").read_text())["matched_id"] == "p2"
 
 
 def test_a_folder_is_not_a_file_of_pairs(corpus: Commands) -> None:

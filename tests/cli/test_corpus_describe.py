@@ -59,9 +59,3 @@ def test_wrong_usage_is_explained(agent: Commands, arguments: tuple[str, ...]) -
     agent.write("pairs.jsonl", ROWS)
     result = agent("corpus", "describe", *arguments)
     assert (result.code, result.out, "Traceback" in result.err) == (WRONG_USAGE, "", False)
-
-
-def test_advice_on_options_names_their_command(agent: Commands) -> None:
-    path = agent.write("pairs.jsonl", [ROWS[2], {"question": "q", "snippet": "c"}])
-    advice = re.findall(r"(\w+) with --(\S+)", agent("corpus", "describe", path).err)
-    assert advice == [("annotate", "map"), ("annotate", "on-bad-line")]

@@ -71,7 +71,7 @@ def test_ctrl_c_leaves_earlier_files_unchanged(agent: Commands, monkeypatch: pyt
     agent.write("a.txt", QUERIES)
     agent.write("q.jsonl", "old")
     monkeypatch.setattr(QueryFilter, "check", interrupt)
-    options: dict[str, Any] = {"rules": "none", "field": None, "limits": (1, None), "labelled": None}
+    options: dict[str, Any] = {"field_map": None, "rules": "none", "limits": (1, None), "labelled": None}
     with pytest.raises(typer.Exit) as caught:
         run([str(agent.folder / "a.txt")], agent.folder / "q.jsonl", **options, force=True, as_json=False)
     assert (caught.value.exit_code, read_files(agent)) == (STOPPED, {"a.txt": QUERIES, "q.jsonl": "old"})

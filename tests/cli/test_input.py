@@ -134,3 +134,52 @@ def test_appended_pairs_resume_and_changed_pairs_are_rejected(agent: Commands) -
     assert refused.err.startswith("agent: run: ")
     assert re.findall(r"^  1 .*'(p\d)'", refused.err, re.M) == ["p1", "p0"]
     assert "(code)" in refused.err
+
+
+NAMED = [{"key": f"p{n}", "title": f"sort {n}", "body": f"{ADD}# {n}", "gold": n % 2} for n in range(30)]
+MAP = ("--map", "id=key,query=title,code=body,label=gold")
+READERS = {
+    "annotate": ("annotate", "p.jsonl", *OPTIONS),
+    "ablate": ("ablate", "p.jsonl", "--gold", "p.jsonl", "--variants", "ps_fa", "--model", "heuristic", "-o", "run"),
+    "score": ("score", "p.jsonl", "--gold", "p.jsonl"),
+    "report": ("report", "made", "--gold", "p.jsonl", "-o", "r.html"),
+    "corpus queries": ("corpus", "queries", "q.jsonl", "-o", "out.jsonl"),
+    "corpus code": ("corpus", "code", "p.jsonl", "-o", "out.jsonl"),
+    "corpus candidates": ("corpus", "candidates", "p.jsonl", "p.jsonl", "--searcher", "bm25", "--combine", "rrf",
+                          "-o", "out.jsonl"),
+    "corpus decontaminate": ("corpus", "decontaminate", "p.jsonl", "--against", "other.jsonl", "-o", "out.jsonl"),
+    "corpus split": ("corpus", "split", "p.jsonl", "-o", "out"),
+    "corpus describe": ("corpus", "describe", "p.jsonl"),
+    "retrieval run": ("retrieval", "run", "p.jsonl", "--searcher", "bm25", "-o", "out"),
+    "train": ("train", "p.jsonl", "--recipe", "unif", "-o", "out", "--dry-run"),
+    "prefer": ("prefer", "p.jsonl", "p.jsonl", "--model", "replay:none.jsonl", "-o", "out"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_fields_can_be_named_wherever_rows_are_read(agent: Commands, name: str) -> None:
+    if name == "train":
+        pytest.importorskip("torch")
+    agent.write("p.jsonl", NAMED)
+    agent.write("q.jsonl", [{"key": f"p{n}", "title": "how to sort a list in python"} for n in range(3)])
+    agent.write("other.jsonl", [{"query": "join two texts", "code": "x"}])
+    agent.write("made.jsonl", pairs(2))
+    agent("annotate", "made.jsonl", *OPTIONS[:-1], "made")
+    mapping = ("--map", MAP[1].replace(",code=body,label=gold", "")) if name == "corpus queries" else MAP
+    result = agent(*READERS[name], *mapping)
+    if name == "prefer":  # both files were read, and have no codes to compare
+        assert "has no query in common" in result.err
+    else:
+        assert (result.code, result.err.count("Traceback")) == (0, 0), result.err
+    unnamed = agent(*READERS[name][:-1], f"{READERS[name][-1]}2" if READERS[name][-2] == "-o" else READERS[name][-1])
+    assert unnamed.code == 2
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_advice_names_only_options_of_the_command(agent: Commands, name: str) -> None:
+    agent.write("p.jsonl", [*NAMED[:2], {"query": "", "code": "x"}, {"query": "a", "code": "b"}])
+    agent.write("q.jsonl", "{")
+    agent.write("other.jsonl", [{"query": "join two texts", "code": "x"}])
+    result, shown = agent(*READERS[name]), agent(*name.split(), "--help").out
+    assert result.code == (0 if name == "corpus code" else 2)  # lists bad rows
+    assert [option for option in re.findall(r"--[a-z-]+", result.err) if option not in shown] == []

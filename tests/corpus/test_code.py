@@ -145,6 +145,28 @@ class TestNotebook:
         ]  # fmt: skip
 
     @pytest.mark.parametrize(
+        ("before", "line"),
+        [
+            ("?str", 2), ("??str.join", 2), ("str?", 2), ("str.join??  # help", 2), ("%time?", 2), ("x[0]?", 2),
+            ("!ls \\\n  -a \\\n  -b", 4), ("x = !ls \\\n  -a", 3), ("import os\n    %matplotlib inline", 3),
+            ("if 1:\n    %time x", 3), ("  !ls", 2),
+        ],
+    )  # fmt: skip
+    def test_magics_and_requests_for_help_do_not_lose_the_cell(self, corpus: Corpus, before: str, line: int) -> None:
+        corpus.write_notebook("a.ipynb", f"{before}\n{ADD}")
+        corpus.extract()
+        assert [(record["name"], record["lines"][0]) for record in corpus.records] == [("add", line)]
+
+    @pytest.mark.parametrize("cell", [{}, {"source": None}, {"source": []}, {"outputs": None, "source": "x = 1"}])
+    @pytest.mark.parametrize("version", [3, 4])
+    def test_a_cell_without_a_source_is_empty(self, corpus: Corpus, cell: dict[str, Any], version: int) -> None:
+        cells = [{"cell_type": "code", **cell}, {"cell_type": "code", ("input", "source")[version - 3]: [ADD]}]
+        document = {"nbformat": version, **({"cells": cells} if version == 4 else {"worksheets": [{"cells": cells}]})}
+        corpus.write("a.ipynb", json.dumps(document))
+        corpus.extract()
+        assert [(record["name"], record["cell"]) for record in corpus.records] == [("add", 2)]
+
+    @pytest.mark.parametrize(
         "content",
         ["", "[]", "{}", "[" * 100_000, '{"nbformat": 9}', '{"nbformat": 4, "cells": [1]}',
          '{"nbformat": 4, "cells": [{"cell_type": "code", "source": 1}]}'],

@@ -69,7 +69,7 @@ DOCTYPE = START.replace(b"<posts>", b"<!DOCTYPE posts%s>\n<posts>") + b'<row Bod
 OTHERS = {
     "empty": (b"", 1),
     "entity": (START + b'<row Body="&b;" />' + END, 3),
-    "character": (START + b'<row Body="&#xd800;" />' + END, 3),
+    "invalid token": (START + b'<row Body="\x0e" />' + END, 3),
     "DOCTYPE": (DOCTYPE % b"", 2),
     "DOCTYPE with a file": (DOCTYPE % b' SYSTEM "file:///etc/passwd"', 2),
     "DOCTYPE with entities": (DOCTYPE % b' [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]', 2),
@@ -129,3 +129,12 @@ def test_the_time_is_proportional_to_the_number_of_tags() -> None:
     assert extract_text("<br>x" * 20_000).count("\n") == 19_999
     assert extract_text("<ul><li>" * 8000 + "x") == "x"
     assert time.process_time() - start < 20
+
+
+@pytest.mark.parametrize("padding", [0, *range((1 << 18) - 80, (1 << 18) - 30)])
+def test_references_to_forbidden_characters_are_dropped_and_counted(tmp_path: Path, padding: int) -> None:
+    dropped, path = list[int](), tmp_path / "Posts.xml"
+    body = b"x&#x0E;&#14;&#0;&#xD800;&#xffff;y&#xA;&#x09;&#10;&#233;&#x1F600;&amp;"
+    path.write_bytes(START + b"<!--" + b"x" * padding + b'--><row Body="' + body + b'" />' + END)
+    (row,) = read_posts(path, lambda *_: None, dropped.append)
+    assert (row.fields["Body"], dropped) == ("xy\n\t\n\u00e9\U0001f600&", [5])

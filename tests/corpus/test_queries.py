@@ -41,7 +41,7 @@ def test_queries_keep_their_ids_and_other_fields(tmp_path: Path) -> None:
 def test_a_named_field_is_the_query(tmp_path: Path) -> None:
     table = write(tmp_path, "a.csv", b"title,query,idx\nsort,other,3\n")
     lines = write(tmp_path, "b.txt.gz", gzip.compress(b"reverse\n"))
-    rows = list(read_queries([table, lines], ("title",)))
+    rows = list(read_queries([table, lines], "query=title"))
     assert rows == [{"id": "3", "query": "sort"}, {"id": "q2", "query": "reverse"}]
 
 

@@ -263,12 +263,31 @@ class TestFolders:
             assert "Hugging Face" in catch_message(tmp_path)
 
 
-def test_a_time_out_of_range_is_an_input_error(tmp_path: Path) -> None:
-    late = pyarrow.array([300_000_000_000], pyarrow.timestamp("s"))
+@pytest.mark.parametrize(
+    ("kind", "late"),
+    [
+        (pyarrow.timestamp("s"), 300_000_000_000),
+        (pyarrow.timestamp("us"), 2**62),
+        (pyarrow.date32(), 2**30),
+        (pyarrow.duration("s"), 2**62),
+        (pyarrow.timestamp("s", "No/Zone"), 5),
+    ],
+)
+def test_a_cell_that_python_cannot_represent_becomes_text(tmp_path: Path, kind: Any, late: int) -> None:
+    cells = {"query": ["q", "q"], "code": ["c", "d"], "at": pyarrow.array([late, None], kind)}
+    pyarrow.parquet.write_table(pyarrow.table(cells), tmp_path / "p.parquet", version="2.6")
+    first, second = read_pairs(tmp_path / "p.parquet")
+    assert str(late) in first.meta["at"]
+    assert (second.code, second.meta["at"]) == ("d", None)
+
+
+def test_a_nested_time_out_of_range_makes_one_bad_row_that_names_the_column(tmp_path: Path) -> None:
+    late = pyarrow.array([[300_000_000_000], [5]], pyarrow.list_(pyarrow.timestamp("s")))
     pyarrow.parquet.write_table(
-        pyarrow.table({"query": ["q"], "code": ["c"], "at": late}), tmp_path / "p.parquet", version="2.6"
+        pyarrow.table({"query": ["q", "q"], "code": ["c", "d"], "times": late}), tmp_path / "p.parquet", version="2.6"
     )
-    assert "Parquet" in catch_message(tmp_path / "p.parquet")
+    assert [pair.code for pair in read_pairs(tmp_path / "p.parquet", on_bad_line="skip")] == ["d"]
+    assert "p.parquet:1: row 1: column 'times'" in catch_message(tmp_path / "p.parquet")
 
 
 @pytest.mark.parametrize(("library", "name"), [("pyarrow", "p.parquet"), ("datasets", "")])

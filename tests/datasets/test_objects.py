@@ -47,6 +47,21 @@ def test_each_row_of_a_dataframe_is_a_pair_and_missing_values_are_none() -> None
     assert (second.id, second.language, second.meta["n"]) == ("4", "python", None)
 
 
+@pytest.mark.parametrize("name", ["id", "idx", None])
+def test_ids_in_the_index_of_a_dataframe_are_kept(name: str | None) -> None:
+    frame = pandas.DataFrame({"query": "a", "code": ["x", "y"]}, index=pandas.Index(["a7", "007"], name=name))
+    assert [(pair.id, pair.meta) for pair in as_pairs(frame)] == [("a7", {}), ("007", {})]  # type: ignore[union-attr]
+    levels = frame.set_index(pandas.MultiIndex.from_tuples([("s", 1), ("t", 2)], names=["site", "id"]))
+    assert [pair.id for pair in as_pairs(levels)] == ["1", "2"]  # type: ignore[union-attr]
+
+
+def test_an_index_that_has_no_ids_is_ignored() -> None:
+    frame = pandas.DataFrame({"query": "a", "code": ["x", "y"]}, index=[10, 11])
+    assert [pair.id for pair in as_pairs(frame)] == ["1", "2"]  # type: ignore[union-attr]
+    named = frame.assign(id=["p", "q"]).set_index(pandas.Index(["r", "s"], name="idx"))
+    assert [(pair.id, pair.meta) for pair in as_pairs(named)] == [("p", {}), ("q", {})]  # type: ignore[union-attr]
+
+
 def test_rows_of_a_dataframe_may_be_dicts_series_or_tuples() -> None:
     frame = pandas.DataFrame({"id": ["3", "4"], "query": "a", "code": "x", "language": ["sql", float("nan")]})
     forms = (frame.to_dict("records"), [row for _, row in frame.iterrows()], list(frame.itertuples(index=False)))

@@ -11,7 +11,6 @@ import pytest
 
 from agent.datasets import Dataset, group_by_query, parse_mapping, read_pairs
 from agent.errors import ConfigError, InputError
-from agent.evaluation.labels import gold_from_pairs
 from agent.types import Pair
 
 GOOD = {"id": "a", "query": "reverse a list", "code": "def f(x):\n    return x[::-1]"}
@@ -63,9 +62,9 @@ class TestFields:
         assert pair == Pair(id="5", query="q", code="c", language="sql", context="s", meta={"query": "other"})
 
     def test_a_mapped_label_is_gold_and_its_field_stays_in_meta(self, tmp_path: Path) -> None:
-        pair = read(tmp_path, {**GOOD, "crowd": "1"}, mapping=parse_mapping("label=crowd"))[0]
-        assert pair.meta == {"crowd": "1", "label": "1"}
-        assert gold_from_pairs([pair]) == {pair.id: 1}
+        dataset = read(tmp_path, {**GOOD, "crowd": "1"}, mapping=parse_mapping("label=crowd"))
+        assert dataset[0].meta == {"crowd": "1", "label": "1"}
+        assert dataset.read_label(dataset[0]) == 1
 
     @pytest.mark.parametrize(
         ("fields", "option"),
@@ -227,7 +226,7 @@ class TestBadLines:
             ({"query": "q"}, "no code"),
             ({"query": "q", "code": "c", "language": 3}, "'language' is a number"),
             ({"query": "q", "code": "c", "meta": []}, "'meta' is a list"),
-            ({"query": "q", "code": "c", "id": 1.5}, "'id' is a number"),
+            ({"query": "q", "code": "c", "id": 1.5}, "'id' is 1.5"),
             (GOOD, "line 1"),
         ],
     )

@@ -89,3 +89,10 @@ def test_a_pipe_is_rejected_because_rankings_are_read_twice(tmp_path: Path) -> N
     os.mkfifo(tmp_path / "pipe.trec")
     with pytest.raises(InputError, match=r"pipe\.trec: .*pipe"):
         list(read_trec(tmp_path / "pipe.trec"))
+
+
+@pytest.mark.parametrize("name", ["run.trec", "run.trec.gz"])
+def test_a_byte_order_mark_is_ignored(tmp_path: Path, name: str) -> None:
+    content = b"\xef\xbb\xbfq1 Q0 c1 1 2.5 tag\n"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert list(read_trec(tmp_path / name)) == [("q1", {"c1": 2.5})]

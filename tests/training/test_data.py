@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import InputError, UsageError
-from agent.training.data import TrainingData, find_first_sentence, read_training_data
+from agent.retrieval.code_views import find_first_sentence
+from agent.training.data import TrainingData, read_training_data
 from agent.types import Pair
 from tests.exports.runs import make_run
 

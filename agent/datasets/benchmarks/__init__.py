@@ -10,6 +10,7 @@ from agent.datasets.arrow import is_dataset
 from agent.datasets.benchmark import Benchmark
 from agent.datasets.benchmarks import beir, codesearchnet, cosqa, neural_code_search, pairs, triples
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRequest, read_rows
+from agent.datasets.fields import FieldMap, Fields
 from agent.errors import InputError, UsageError
 
 
@@ -63,13 +64,9 @@ _TABLES = (
         ("rewritten_intent", "prob"),
     ),
     BenchmarkFormat("StaQC (Parquet files)", pairs.read_staqc, ("question_id", "question", "snippet")),
-    BenchmarkFormat(
-        "pairs (rows with query, code and an optional label)",
-        pairs.read_labelled,
-        ("query", "code"),
-        ("label",),
-        may_lack_grades=True,
-    ),
+)
+_PAIRS = BenchmarkFormat(
+    "pairs (rows with query, code and an optional label)", pairs.read_labelled, ("query", "code"), may_lack_grades=True
 )
 
 
@@ -83,7 +80,7 @@ def read_benchmark(path: Path, request: BenchmarkRequest) -> Benchmark:
         InputError: the format is unknown, or a file is malformed.
         ExtraMissing: the libraries for a file's format are not installed.
     """
-    benchmark_format, columns = find_format(path)
+    benchmark_format, columns = find_format(path, request.mapping)
     if benchmark_format.codes and not request.codes:
         raise UsageError(
             f"{path}: contains only queries. Pass the codes to search with --codes ({benchmark_format.codes})"
@@ -92,15 +89,18 @@ def read_benchmark(path: Path, request: BenchmarkRequest) -> Benchmark:
         raise UsageError(f"{path}: includes its own codes. Remove --codes")
     builder = BenchmarkBuilder(path, request)
     benchmark_format.read(builder)
-    ignored = ", ".join(
-        repr(name) for name in columns if name not in {*benchmark_format.fields, *benchmark_format.others}
-    )
+    if request.mapping and benchmark_format is not _PAIRS:
+        builder.notes.append("--map has no effect, because this format has fixed field names")
+    used = {*benchmark_format.fields, *benchmark_format.others}
+    if benchmark_format is _PAIRS:
+        used = {field for name in ("query", "code", "label") for field in Fields(request.mapping).names[name]}
+    ignored = ", ".join(repr(name) for name in columns if name not in used)
     builder.notes.insert(0, f"read as {benchmark_format.name}" + (f"; ignored columns: {ignored}" if ignored else ""))
     return builder.build(may_lack_grades=benchmark_format.may_lack_grades)
 
 
-def find_format(path: Path) -> tuple[BenchmarkFormat, Sequence[str]]:
-    """Detect the format of a benchmark. Also return the columns of a table.
+def find_format(path: Path, mapping: FieldMap = None) -> tuple[BenchmarkFormat, Sequence[str]]:
+    """Detect the format of a benchmark. Also return the columns of a table. `mapping` applies to tables of pairs.
 
     Raises:
         InputError: the format is unknown, or the first row is malformed.
@@ -113,7 +113,7 @@ def find_format(path: Path) -> tuple[BenchmarkFormat, Sequence[str]]:
     if path.is_dir() and pairs.is_split(path):
         return _TRIPLES if triples.is_triples(path) else _SPLIT, ()
     columns = _read_columns(path)
-    return _recognise(path, columns), columns
+    return _recognise(path, columns, mapping), columns
 
 
 def _read_columns(path: Path) -> list[str]:
@@ -122,17 +122,21 @@ def _read_columns(path: Path) -> list[str]:
     return [] if first is None else list(first.fields)
 
 
-def _recognise(path: Path, columns: Sequence[str]) -> BenchmarkFormat:
+def _recognise(path: Path, columns: Sequence[str], mapping: FieldMap) -> BenchmarkFormat:
+    fields = Fields(mapping)
+    is_pairs = fields.has("query", columns) and fields.has("code", columns)
     benchmark_format = next((table for table in _TABLES if set(table.fields) <= set(columns)), None)
+    if is_pairs and (mapping or benchmark_format is None):
+        return _PAIRS
     if benchmark_format is None:
-        fields = f" (fields: {', '.join(map(repr, columns[:12]))})" if columns else ""
-        names = dict.fromkeys(table.name for table in (*_TABLES, _PLUS, _BEIR, _SPLIT, _TRIPLES))
+        listed = f" (fields: {', '.join(map(repr, columns[:12]))})" if columns else ""
+        names = dict.fromkeys(table.name for table in (*_TABLES, _PAIRS, _PLUS, _BEIR, _SPLIT, _TRIPLES))
         known_names = "; ".join([*names, "a run folder created by agent annotate"])
-        raise InputError(f"unknown benchmark format{fields}. Known formats: {known_names}", path=path)
+        raise InputError(f"unknown benchmark format{listed}. Known formats: {known_names}", path=path)
     if "label" in columns and "label" not in {*benchmark_format.fields, *benchmark_format.others}:
         raise InputError(
             f"has the fields of {benchmark_format.name} and a 'label' column, which is not part of that format. "
-            "To use the labels, rename the columns to query, code and label. Otherwise, remove the 'label' column",
+            "To use the labels, pass --map query=FIELD,code=FIELD. Otherwise, remove the 'label' column",
             path=path,
         )
     return benchmark_format

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, read_rows
 from agent.errors import UsageError
+from agent.wording import plural
 
 _SUFFIXES = re.compile(r"(-\d+-of-\d+.*)?\.(jsonl|parquet|tsv)(\.gz)?$")
 _PART = re.compile(r"(?:(?P<config>.+)-)?(?P<part>corpus|quer(?:y|ies)|qrels|default|top_ranked|instruction)")
@@ -72,17 +73,25 @@ def read_beir(builder: BenchmarkBuilder) -> None:
         raise UsageError(f"{folder}: has no judgements (qrels) for split {split!r}. {remedy}")
     for row in _read_part(files, "corpus", split):
         builder.add_code(row.get_id("_id", "id"), _read_text(row), row)
-    texts = {row.get_id("_id", "id"): row for row in _read_part(files, "queries", split)}
+    rows = dict[str, BenchmarkRow]()
+    for row in _read_part(files, "queries", split):
+        if rows.setdefault(query := row.get_id("_id", "id"), row) is not row:
+            raise row.build_error(f"two queries have the id {query[:60]!r}. Ids must be unique")
     judgements = [
         (row.get_id("query-id", "query_id"), row.get_id("corpus-id", "corpus_id"), row.get_grade("score"), row)
         for row in _read_part(files, "qrels", split)
     ]
     judged_queries = {query for query, *_ in judgements}
-    for query, row in texts.items():
+    for query, row in rows.items():
         if query in judged_queries or not split:
             builder.add_query(query, row.get_text("text"), row)
     for query, code, grade, row in judgements:
         builder.add_grade(query, code, max(grade, 0), row)
+    if same := sum(map(builder.has_code, builder.queries)):
+        builder.notes.append(
+            f"{plural(same, 'query has', 'queries have')} the same id as a document. BEIR leaves the document out "
+            "of the results of its query, and `agent retrieval` does not"
+        )
     builder.name += f"-{split}" if split else ""
 
 

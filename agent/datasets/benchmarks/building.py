@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agent.datasets.benchmark import Benchmark
+from agent.datasets.fields import FieldMap, Fields
 from agent.datasets.formats import read_records, strip_suffixes
 from agent.datasets.sources import STDIN, BadLine, display_name
+from agent.datasets.values import describe, parse_grade, parse_id, parse_label
 from agent.errors import InputError
-from agent.types import GENERATED
+from agent.types import GENERATED, Pair
 from agent.wording import plural
 
-_LABELS = {"yes": 1, "no": 0}
-# Some metrics use 2 ** grade, which must remain finite.
-_MAX_GRADE = 100
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class BenchmarkRequest:
     """The user's options: a language, a split, files that contain codes, and whether to include generated codes.
 
-    If the language or the split is None, the default is used.
+    If the language or the split is None, the default is used. `mapping` has the names of fields in tables of pairs.
+    With `own_ids`, the ids of the pairs in a table are used, and not the numbers of the rows.
     """
 
     codes: tuple[Path, ...] = ()
     language: str | None = None
     split: str | None = None
     with_generated: bool = False
+    mapping: FieldMap = None
+    own_ids: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,48 +57,48 @@ class BenchmarkRow:
         for name in names:
             if self.fields.get(name) is not None:
                 return self.fields[name]
+        listed = " or ".join(map(repr, names))
+        if any(name in self.fields for name in names):
+            raise self.build_error(f"field {listed} is empty or null")
         present = ", ".join(map(repr, list(self.fields)[:12])) or "none"
-        raise self.build_error(f"no {' or '.join(map(repr, names))} field (available fields: {present})")
+        raise self.build_error(f"no {listed} field (available fields: {present})")
 
     def get_text(self, *names: str) -> str:
         """Return the text in a field. The text must not be blank."""
         value = self.get_value(*names)
         if not isinstance(value, str) or not value.strip():
-            raise self._build_type_error(names, value, "text")
+            raise self.build_error(f"{' or '.join(map(repr, names))} is {describe(value)}; expected text")
         return value
 
     def get_id(self, *names: str) -> str:
         """Return the id in a field."""
-        value = self.get_value(*names)
-        if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-            raise self._build_type_error(names, value, "text or a whole number")
-        return str(value)
+        return self._parse(parse_id, self.get_value(*names), names)
 
     def get_grade(self, *names: str) -> int:
-        """Return the grade in a field: an integer, or text that contains an integer, `yes` (1) or `no` (0)."""
-        value = self.get_value(*names)
-        if isinstance(value, str):
-            value = _LABELS.get(value.strip().lower(), value)
-        with suppress(TypeError, ValueError, OverflowError):
-            if not isinstance(value, bool) and int(value) == float(value) and abs(int(value)) <= _MAX_GRADE:
-                return int(value)
-        raise self._build_type_error(names, value, f"a whole number up to {_MAX_GRADE}")
+        """Return the grade in a field."""
+        return self._parse(parse_grade, self.get_value(*names), names)
 
-    def _build_type_error(self, names: tuple[str, ...], value: Any, expected: str) -> InputError:
-        return self.build_error(f"{' or '.join(map(repr, names))} is {_describe(value)}; expected {expected}")
+    def get_label(self, *names: str) -> int | None:
+        """Return the label in a field: 1, 0, or None if there is none, also because no field is present."""
+        return self._parse(parse_label, next((self.fields[name] for name in names if name in self.fields), None), names)
+
+    def build_pair(self, fields: Fields, number: int) -> Pair:
+        """Build a pair. `number` is the default id. Raises an `InputError` if the row is not a pair."""
+        return self._parse(lambda record: fields.build_pair(record, number), self.fields)
+
+    def _parse(self, parse: Callable[[Any], T], value: Any, names: tuple[str, ...] = ()) -> T:
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise self.build_error(f"{' or '.join(map(repr, names))}{' is ' if names else ''}{error}") from None
 
 
-def _describe(value: Any) -> str:
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else "a list"
-    return repr(value) if len(repr(value)) <= 60 else f"{value!r:.60}…"
-
-
-def read_rows(path: Path) -> Iterator[BenchmarkRow]:
-    """Iterate over the records of a file or a dataset folder.
+def read_rows(path: Path, fields: Fields | None = None) -> Iterator[BenchmarkRow]:
+    """Iterate over the records of a file or a dataset folder. `fields` are checked at the end.
 
     Raises:
-        InputError: the file cannot be read, is standard input, or has a line that is not an object.
+        InputError: the file cannot be read, is standard input, or has a line that is not an object, or a mapped field
+            is missing from every record.
         ExtraMissing: the libraries for the file's format are not installed.
     """
     if path == STDIN:
@@ -106,8 +108,12 @@ def read_rows(path: Path) -> Iterator[BenchmarkRow]:
             raise InputError(record.prefix + record.cause, path=display_name(path), line=record.line)
         row = BenchmarkRow(record.value, path, record.line, record.prefix)
         if not isinstance(record.value, dict):
-            raise row.build_error(f"expected an object, not {_describe(record.value)}")
+            raise row.build_error(f"expected an object, not {describe(record.value)}")
+        if fields:
+            fields.see(record.value)
         yield row
+    if fields:
+        fields.check_mapping()
 
 
 @dataclass
@@ -129,6 +135,7 @@ class BenchmarkBuilder:
     _first: dict[str, str] = field(default_factory=dict)
     _duplicates: dict[str, str] = field(default_factory=dict)
     _conflicts: int = 0
+    _ungraded: int = 0
     _left_out: int = 0
 
     def __post_init__(self) -> None:
@@ -162,12 +169,15 @@ class BenchmarkBuilder:
         """Return whether a code has this id."""
         return identifier in self.codes or identifier in self._duplicates
 
-    def add_grade(self, query: str, code: str, grade: int, row: BenchmarkRow) -> None:
-        """Add a grade. If a pair of a query and a code has several grades, the highest one is used."""
+    def add_grade(self, query: str, code: str, grade: int | None, row: BenchmarkRow) -> None:
+        """Add a grade, or None for an unjudged pair. If a query and a code have several, the highest one is used."""
         if query not in self.queries:
             raise row.build_error(f"has a grade for the unknown query {query[:60]!r}")
         if not self.has_code(code):
             raise row.build_error(f"has a grade for the unknown code {code[:60]!r}")
+        if grade is None:
+            self._ungraded += 1
+            return
         grades, item = self.grades.setdefault(query, {}), self._duplicates.get(code, code)
         self._conflicts += grades.get(item, grade) != grade
         grades[item] = max(grades.get(item, grade), grade)
@@ -178,6 +188,8 @@ class BenchmarkBuilder:
         Raises:
             InputError: there are no queries or no codes, or no grades although `may_lack_grades` is false.
         """
+        if self._ungraded:
+            self.notes.append(f"not judged: {plural(self._ungraded, 'pair')} without a label")
         if self._left_out:
             pairs = plural(self._left_out, "pair")
             self.notes.append(f"left out: {pairs} with generated code that no reviewer confirmed (--with-generated)")

@@ -86,4 +86,4 @@ def read_cosqa_plus(builder: BenchmarkBuilder) -> None:
         builder.notes.append(f"all judgements are positive, because {pairs} is missing")
         pairs = matches
     for row in read_rows(folder / pairs):
-        builder.add_grade(row.get_id("query-idx"), row.get_id("code-idx"), row.get_grade("label"), row)
+        builder.add_grade(row.get_id("query-idx"), row.get_id("code-idx"), row.get_label("label"), row)

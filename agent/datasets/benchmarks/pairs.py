@@ -17,16 +17,16 @@ and label 0 means that it was judged not relevant.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, read_rows
+from agent.datasets.fields import Fields
 from agent.errors import UsageError
 from agent.types import normalise_language
-from agent.wording import plural
 
 # Codes with their grades. The grade of an unjudged code is None.
 GradedCodes = Iterable[tuple[str, int | None]]
-_LABELS = {"1": 1, "0": 0, "1.0": 1, "0.0": 0, "yes": 1, "no": 0, "true": 1, "false": 0, "": None}
 TRIPLES_SUMMARY = "stackexchange.json"
 """The file that identifies a folder of `agent corpus stackexchange`."""
 _PART_FILES = ("data/{}.parquet", "{}.jsonl", "{}.csv", "{}.parquet")
@@ -49,7 +49,7 @@ def read_conala(builder: BenchmarkBuilder) -> None:
             )
         return _read_snippets(row)
 
-    _read_pairs(builder, ("rewritten_intent", "intent"), read_snippet)
+    _read_pairs(builder, lambda n, row: (n, row.get_text("rewritten_intent", "intent"), read_snippet(row)))
 
 
 def read_staqc(builder: BenchmarkBuilder) -> None:
@@ -58,7 +58,7 @@ def read_staqc(builder: BenchmarkBuilder) -> None:
     Raises:
         InputError: the file is malformed.
     """
-    _read_pairs(builder, ("question",), _read_snippets)
+    _read_pairs(builder, lambda number, row: (number, row.get_text("question"), _read_snippets(row)))
 
 
 def is_split(folder: Path) -> bool:
@@ -91,9 +91,11 @@ def read_split(builder: BenchmarkBuilder) -> None:
         raise UsageError(f"{builder.path}: has no table of pairs for the split {split!r}. {remedy}")
     builder.path = paths.pop(split)
     read_labelled(builder)
+    fields = Fields()
     for part, path in paths.items():
-        for _, row in _iterate_rows(builder, path):
-            builder.add_code(f"{part}-{row.line}", row.get_text("code"), row)
+        for number, row in _iterate_rows(builder, path, fields):
+            pair = row.build_pair(fields, number)
+            builder.add_code(pair.id if builder.request.own_ids else f"{part}-{row.line}", pair.code, row)
     builder.name += f"-{split}"
 
 
@@ -105,48 +107,47 @@ def read_labelled(builder: BenchmarkBuilder) -> None:
     Raises:
         InputError: the file is malformed, or a label is neither 0 nor 1.
     """
-    _read_pairs(builder, ("query",), lambda row: [(row.get_text("code"), read_label(row))])
+    fields = Fields(builder.request.mapping)
 
+    def read(number: str, row: BenchmarkRow) -> tuple[str, str, GradedCodes]:
+        pair = row.build_pair(fields, int(number))
+        label = replace(row, fields=pair.meta).get_label("label")
+        return pair.id if builder.request.own_ids else number, pair.query, [(pair.code, label)]
 
-def read_label(row: BenchmarkRow) -> int | None:
-    """Return the label of a row: 0, 1, or None if it is missing, null or blank. Raises an `InputError` otherwise."""
-    value = row.fields.get("label")
-    name = "" if value is None else str(value).strip().lower()
-    if name not in _LABELS:
-        raise row.build_error(f"'label' is {value!r:.40}; expected 0, 1 or null")
-    return _LABELS[name]
+    _read_pairs(builder, read, fields)
 
 
 def _read_pairs(
-    builder: BenchmarkBuilder, query: tuple[str, ...], read_codes: Callable[[BenchmarkRow], GradedCodes]
+    builder: BenchmarkBuilder,
+    read: Callable[[str, BenchmarkRow], tuple[str, str, GradedCodes]],
+    fields: Fields | None = None,
 ) -> None:
-    """Read the query and the codes in each row, and merge identical queries. A note counts pairs without a grade.
+    """Read the id, the query and the codes of each row, and merge identical queries.
 
-    The id of a query is the number of the first row that contains it. The id of a code is the number of its row. If a
-    row contains several codes, the ids of all codes after the first also contain an index.
+    `read` receives the number of a row as text, which is the usual id. The id of a query is the id of the first row
+    that contains it. If a row contains several codes, the ids of all codes after the first also contain an index. The
+    number of the row makes a repeated id unique.
     """
-    ids, ungraded = dict[str, str](), 0
-    for number, row in _iterate_rows(builder, builder.path):
-        text = row.get_text(*query)
+    ids = dict[str, str]()
+    for number, row in _iterate_rows(builder, builder.path, fields):
+        own, text, codes = read(str(number), row)
+        own = f"{own}/{number}" if builder.has_code(own) else own
         if text not in ids:
-            ids[text] = str(number)
-            builder.add_query(ids[text], text, row)
-        for index, (code, grade) in enumerate(read_codes(row)):
-            identifier = f"{number}.{index}" if index else str(number)
+            ids[text] = own
+            builder.add_query(own, text, row)
+        for index, (code, grade) in enumerate(codes):
+            identifier = f"{own}.{index}" if index else own
             builder.add_code(identifier, code, row)
-            if grade is None:
-                ungraded += 1
-            else:
-                builder.add_grade(ids[text], identifier, grade, row)
-    if ungraded:
-        builder.notes.append(f"not judged: {plural(ungraded, 'pair')} without a label")
+            builder.add_grade(ids[text], identifier, grade, row)
 
 
-def _iterate_rows(builder: BenchmarkBuilder, path: Path) -> Iterator[tuple[int, BenchmarkRow]]:
+def _iterate_rows(
+    builder: BenchmarkBuilder, path: Path, fields: Fields | None = None
+) -> Iterator[tuple[int, BenchmarkRow]]:
     """Iterate over the rows that were requested, with their numbers. Rows without a `language` are in any language."""
-    language = builder.request.language
-    for number, row in enumerate(read_rows(path), start=1):
-        own = row.fields.get("language")
+    language, names = builder.request.language, (fields or Fields()).names["language"]
+    for number, row in enumerate(read_rows(path, fields), start=1):
+        own = row.fields.get(names[0])
         if (None in (language, own) or normalise_language(str(own)) == language) and builder.includes(row.fields):
             yield number, row
 

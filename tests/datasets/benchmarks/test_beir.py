@@ -76,7 +76,7 @@ def test_an_option_chooses_the_split(tmp_path: Path) -> None:
         ("q1\td1\t1\nq9\td1\t1\n", "test.tsv:3: row 2: "),
         ("q1\td9\t1\n", "'d9'"),
         ("q1\td1\t0.5\n", "test.tsv:2: row 1: 'score' is '0.5'"),
-        ("q1\t\t1\n", "test.tsv:2: row 1: no 'corpus-id'"),
+        ("q1\t\t1\n", "test.tsv:2: row 1: field 'corpus-id'"),
         ("q1\td1\n", "test.tsv:2: row 1: 2 cells"),
     ],
 )
@@ -212,3 +212,28 @@ def test_an_exported_run_is_read_back(pairs: list[tuple[str, str, int | None]]) 
         benchmark.queries[query]: {benchmark.codes[code]: grade for code, grade in grades.items()}
         for query, grades in benchmark.grades.items()
     }
+
+
+@pytest.mark.parametrize("text", ["do a", "another text"])
+@pytest.mark.parametrize("folder", ["beir", "mteb"])
+def test_two_queries_with_one_id_are_an_error(tmp_path: Path, folder: str, text: str) -> None:
+    queries = [*QUERIES, {"_id": "q1", "text": text}]
+    if folder == "beir":
+        write_json_lines(write_beir(tmp_path) / "queries.jsonl", queries)
+    else:
+        parts = {"corpus": CORPUS[:1], "queries": queries, "qrels": make_qrels(("q1", "d1", 1))}
+        for part, rows in parts.items():
+            write_parquet(tmp_path / part / "test.parquet", rows)
+    with pytest.raises(InputError, match="'q1'"):
+        open_benchmark(tmp_path)
+
+
+def test_grades_in_text_may_be_floats_as_in_parquet(tmp_path: Path) -> None:
+    assert open_benchmark(write_beir(tmp_path, "q1\td1\t2.0\nq1\td2\t0.0\n")).grades == {"q1": {"d1": 2, "d2": 0}}
+
+
+def test_a_note_counts_the_queries_with_the_id_of_a_document(tmp_path: Path) -> None:
+    names = len(open_benchmark(write_beir(tmp_path)).notes)
+    write_json_lines(tmp_path / "corpus.jsonl", [*CORPUS, {"_id": "q1", "text": "x"}, {"_id": "q3", "text": "y"}])
+    notes = open_benchmark(tmp_path).notes  # q3 has no judgement and is therefore not searched
+    assert (len(notes), notes[-1].split()[0], "same id" in notes[-1]) == (names + 1, "1", True)

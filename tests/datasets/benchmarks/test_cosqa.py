@@ -93,7 +93,7 @@ def test_an_error_locates_a_duplicate_code(tmp_path: Path) -> None:
     ("row", "cause"),
     [
         ({"query-idx": 2, "query": "x", "code-idx": 0, "label": "maybe"}, "'label' is 'maybe'"),
-        ({"query-idx": 2, "query": "x", "code-idx": 0, "label": True}, "'label' is True"),
+        ({"query-idx": 2, "query": "x", "code-idx": 0, "label": None}, "'label'"),
         ({"query-idx": 2, "query": "x", "code-idx": 0, "label": 10**400}, "'label' is 1000"),
         ({"query-idx": 2, "query": " ", "code-idx": 0, "label": 1}, "'query' or 'doc' is ' '"),
         ({"query-idx": [2], "query": "x", "code-idx": 0, "label": 1}, "'query-idx' or 'idx' is a list"),

@@ -182,3 +182,26 @@ def test_generated_code_in_other_parts_of_a_split_is_left_out_too(tmp_path: Path
     write_json_lines(tmp_path / "train.jsonl", GENERATED[1:])
     assert list(open_benchmark(tmp_path).codes.values()) == ["real", "reviewed", "exported"]
     assert len(open_benchmark(tmp_path, with_generated=True).codes) == len(GENERATED)
+
+
+def test_fields_of_cosqa_and_mapped_fields_are_read_as_by_other_commands(tmp_path: Path) -> None:
+    cosqa = [{"idx": f"cosqa-{n}", "doc": "sort", "code": f"c{n}", "label": n} for n in (0, 1)]
+    named = [{"key": row["idx"], "title": row["doc"], "body": row["code"], "gold": row["label"]} for row in cosqa]
+    mapping = "id=key,query=title,code=body,label=gold"
+    paths = (write_json_lines(tmp_path / "cosqa.jsonl", cosqa), write_json_lines(tmp_path / "named.jsonl", named))
+    for path, fields in zip(paths, (None, mapping), strict=True):
+        benchmark = open_benchmark(path, mapping=fields)
+        assert (benchmark.queries, benchmark.grades) == ({"1": "sort"}, {"1": {"1": 0, "2": 1}})
+        benchmark = open_benchmark(path, mapping=fields, own_ids=True)
+        assert benchmark.grades == {"cosqa-0": {"cosqa-0": 0, "cosqa-1": 1}}
+    repeated = write_json_lines(tmp_path / "repeated.jsonl", [{**row, "idx": "a"} for row in cosqa])
+    assert open_benchmark(repeated, own_ids=True).grades == {"a": {"a": 0, "a/2": 1}}
+    with pytest.raises(InputError, match="'rating'"):
+        open_benchmark(paths[0], mapping="label=rating")
+
+
+def test_a_mapping_makes_a_table_of_pairs_of_another_format(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "pairs.csv", [{"question_id": 1, "question": "a", "snippet": "b", "label": "no"}])
+    assert open_benchmark(path, mapping="query=question,code=snippet").grades == {"1": {"1": 0}}
+    conala = write_json_lines(tmp_path / "conala.jsonl", CONALA)
+    assert "--map" in " ".join(open_benchmark(conala, mapping={"context": "question_id"}).notes)
