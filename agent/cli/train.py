@@ -22,6 +22,7 @@ from agent.training.leaks import Leaks, find_leaks
 from agent.training.model_folder import Job, check_folder
 from agent.training.recipe import Hyperparameters, Recipe, load_recipe
 from agent.training.rows import EpochRows
+from agent.wording import plural
 
 _REMEDY = (
     "Split pairs with `agent corpus split --by code`. For other benchmarks, first run `agent corpus decontaminate`. Or "
@@ -61,11 +62,15 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
             leaks = find_leaks(data, steps)
         for note in data.notes:
             print_text(notes, f"note: {note}")
+        rows = EpochRows(data, recipe.form, settings)
         if options.dry_run:
-            _print_plan(recipe, settings, data, leaks, as_json=options.as_json)
+            _print_plan(recipe, settings, data, rows, leaks, as_json=options.as_json)
             return
         if leaks and not options.allow_leaks:
             raise UsageError(f"{path}: held-out texts are in the training data: {leaks.describe()}. {_REMEDY}")
+        if rows.omitted:
+            causes = "they have no suitable negatives, fit no batch or have an empty text"
+            print_text(notes, f"note: {plural(rows.omitted, 'row')} left out of the first epoch, because {causes}")
         with Steps(notes) as steps, defer_signals() as is_stopping:
             from agent.training.trainer import train
 
@@ -74,7 +79,7 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
                 steps("training", step, total)
 
             record = train(
-                Job(recipe, data, settings, base, out, steps, report, is_stopping, leaks.counts, options.force)
+                Job(recipe, data, rows, settings, base, out, steps, report, is_stopping, leaks.counts, options.force)
             )
     except KeyboardInterrupt as error:
         stored = read_record(out)
@@ -105,8 +110,9 @@ def _collect_changes(options: TrainOptions) -> dict[str, Any]:
     return changes
 
 
-def _print_plan(recipe: Recipe, settings: Hyperparameters, data: TrainingData, leaks: Leaks, *, as_json: bool) -> None:
-    rows = EpochRows(data, recipe.form, settings)
+def _print_plan(
+    recipe: Recipe, settings: Hyperparameters, data: TrainingData, rows: EpochRows, leaks: Leaks, *, as_json: bool
+) -> None:
     held_out = [*filter(None, [data.validation]), *data.tests]
     plan: dict[str, Any] = {
         "recipe": recipe.name,
@@ -138,6 +144,9 @@ def _print_scores(record: TrainingRecord) -> None:
     Console().print(table)
     for name, values in record.tests.items():
         print_text(Console(), f"{one_line(name)}: {', '.join(f'{key} {value:.3f}' for key, value in values.items())}")
+    if record.beats_untrained is False:
+        metric = one_line(str(record.settings["metric"]))
+        print_text(Console(), f"warning: no epoch has a higher {metric} than the untrained model (epoch 0)")
     if record.data.leaks:
         print_text(Console(), "warning: held-out texts are in the training data, so the scores are too high")
 

@@ -19,6 +19,7 @@ from agent.retrieval.searchers.trained import HEAD, RECORD, BaseRecord, DataReco
 from agent.store import files
 from agent.training.data import TrainingData
 from agent.training.recipe import Hyperparameters, Recipe
+from agent.training.rows import EpochRows
 
 STATE = ".training"
 _CARD = """---
@@ -37,7 +38,9 @@ _LIBRARIES = ("test-driven-annotator", "sentence-transformers", "transformers", 
 
 
 class Job(NamedTuple):
-    """A training. `out` is the folder for the model. With `force`, the model of another training is replaced.
+    """A training on the `rows` of `data`. `out` is the folder for the model.
+
+    With `force`, the model of another training is replaced.
 
     `report` receives the number of training steps, their total and the last loss, and `progress` receives other work.
     Training stops after the first step at whose end `is_stopping` returns true.
@@ -45,6 +48,7 @@ class Job(NamedTuple):
 
     recipe: Recipe
     data: TrainingData
+    rows: EpochRows
     settings: Hyperparameters
     base: str | None
     out: Path

@@ -64,7 +64,7 @@ class EpochRows:
 
     With `alpha`, a batch has rows and negatives of one language: language i with n_i rows with probability
     n_i^α / Σ_j n_j^α (equation 2 of the ProCQA paper). An epoch then repeats rows of rare languages, and has only some
-    rows of frequent ones. Raises `UsageError` if no pair can be trained on.
+    rows of frequent ones. Raises `UsageError` if no pair with label 1 can be trained on, or no batch has a negative.
     """
 
     def __init__(self, data: TrainingData, recipe_form: Form, settings: Hyperparameters) -> None:
@@ -85,7 +85,12 @@ class EpochRows:
         self._hard: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
         self._add_rows()
         self.batches = -(-self._total // settings.batch_size)
-        self.draw(0)
+        batches = self.draw(0)
+        if self._is_ranking and all(len(batch) == len(batch[0].codes) == 1 for batch in batches):
+            raise UsageError(
+                f"{data.name}: no batch has a negative, so there is nothing to learn. Add pairs with other queries and"
+                " codes. Or pass --hard-negatives 1, if some codes are not relevant."
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # `datasets` pickles the transform to name the dataset, which would copy all texts
@@ -137,10 +142,10 @@ class EpochRows:
             elif len(self._codes[language]) - self._count(language, relevant) >= self._needed:
                 self._rows[language] += [Row(query, (code,), label), Row(query, (), 0)][: 1 + draws]
         self._total = sum(map(len, self._rows.values()))
-        if not self._total:
+        if not any(row.label for row in chain.from_iterable(self._rows.values())):
             raise UsageError(
-                f"{self._data.name}: no pair can be trained on. Each query needs {self._needed} codes that are not"
-                " relevant to it. Add codes or lower --hard-negatives."
+                f"{self._data.name}: no pair with label 1 can be trained on. Each needs texts that are not empty, and"
+                f" {self._needed} codes that are not relevant to its query. Add codes or lower --hard-negatives."
             )
         expected = sum(1 + draws if pair.label else not self._is_ranking for pair in distinct)
         self._unusable = expected - self._total

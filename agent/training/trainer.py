@@ -92,9 +92,8 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
     """Saves and loads the head of the loss, and writes the best model. `state` has everything that changes."""
 
     def __init__(self, job: Job, model: Any, record: TrainingRecord) -> None:
-        self.job, self.record, self.last_loss = job, record, math.nan
+        self.job, self.rows, self.record, self.last_loss = job, job.rows, record, math.nan
         recipe, settings, benchmark = job.recipe, job.settings, job.data.validation
-        self.rows = EpochRows(job.data, recipe.form, settings)
         self.steps, self.total = self.rows.batches, self.rows.batches * settings.epochs
         self.checkpoint = model_folder.find_checkpoint(job.out)
         loss, rows = recipe.make_loss(model, settings), self.rows.make_dataset()

@@ -240,7 +240,7 @@ def draw_reliability(bins: Sequence[Dot], confidences: Sequence[float], *, alt: 
     layout = {
         "showlegend": False,
         "xaxis": {**axis, "title": {"text": "mean confidence"}},
-        "yaxis": {**axis, "title": {"text": "share of correct labels"}, "automargin": True},
+        "yaxis": {**axis, "title": {"text": "share of correct labels"}},
     }
     return {"traces": [line, trace], "layout": layout, "height": 380, "alt": chart["alt"]}
 
@@ -273,7 +273,6 @@ def _build_rows_axis(names: Sequence[str]) -> dict[str, Any]:
         "tickvals": list(range(len(names))),
         "ticktext": [format_row_label(name) for name in names],
         "range": [len(names) - 0.5, -0.5],
-        "automargin": True,
         "fixedrange": True,
         "zeroline": False,
         "showgrid": False,

@@ -18,9 +18,9 @@ CARD = SimpleNamespace(base_model="owner/model", base_model_revision="1", licens
 
 
 def make_job(out: Path, **changes: Any) -> Job:
-    watch: Any = SimpleNamespace(progress=None, report=None, is_stopping=None)
-    recipe: Any = SimpleNamespace(name="siamese")
-    return Job(recipe, make_data(), Hyperparameters(), "owner/model", out, **vars(watch))._replace(**changes)
+    unused: Any = dict.fromkeys(("rows", "progress", "report", "is_stopping"))
+    fields = {"recipe": SimpleNamespace(name="siamese"), "data": make_data(), "settings": Hyperparameters()}
+    return Job(**(unused | fields | {"base": "owner/model", "out": out} | changes))
 
 
 @pytest.fixture(autouse=True)

@@ -124,11 +124,32 @@ def test_pairs_without_label_0_give_one_random_negative_each() -> None:
 
 
 def test_batches_have_equal_sizes_and_a_row_that_fits_none_is_left_out_and_counted() -> None:
-    several, one = [(code, code, 1) for code in range(10)], [(0, code, 1) for code in range(10)]
-    rows = [make_rows(make_data(pairs, 10), batch_size=8) for pairs in (several, one)]
+    several, two = [(code, code, 1) for code in range(10)], [(code % 2, code, 1) for code in range(10)]
+    rows = [make_rows(make_data(pairs, 10), batch_size=8) for pairs in (several, two)]
     rows.append(make_rows(make_data(several, 10), batch_size=10, hard_negatives=3))
-    assert [[len(batch) for batch in each.draw(0)] for each in rows] == [[5, 5], [1, 1], [7]]
-    assert [each.omitted for each in rows] == [0, 8, 3]
+    assert [[len(batch) for batch in each.draw(0)] for each in rows] == [[5, 5], [2, 2], [7]]
+    assert [each.omitted for each in rows] == [0, 6, 3]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "form"),
+    [
+        ([(0, 0, 1)], "ranking"),
+        ([(0, code, 1) for code in range(9)], "ranking"),  # all codes of one query
+        ([(query, 0, 1) for query in range(9)], "ranking"),  # one code for all queries
+        ([(0, 0, 1), (0, 1, 0)], "ranking"),  # label 0 is not used without `hard_negatives`
+        ([(0, 0, 1)], "labels"),
+        ([(0, 9, 1), (1, 0, 0)], "labels"),  # code 9 is empty
+    ],
+)
+def test_data_without_a_negative_or_a_positive_is_refused(pairs: Any, form: Form) -> None:
+    count = 1 + max(code for _, code, _ in pairs)
+    with pytest.raises(UsageError):
+        make_rows(make_data(pairs, count, codes=["def f(): pass"] * min(count, 9) + [""] * (count > 9)), form)
+
+
+def test_one_query_with_hard_negatives_is_trained_on() -> None:
+    assert make_rows(make_data([(0, 0, 1), (0, 1, 0)], 2), hard_negatives=1).draw(0) == [[Row(0, (0, 1), 1)]]
 
 
 def test_labels_that_contradict_a_near_duplicate_are_left_out() -> None:

@@ -12,11 +12,12 @@ import pytest
 
 from agent.errors import UsageError
 from agent.retrieval.measures import QueryRanking, get_metric
-from agent.retrieval.searchers.trained import EpochRecord, TrainingRecord, read_record
+from agent.retrieval.searchers.trained import DataRecord, EpochRecord, TrainingRecord, read_record
 from agent.training.base import load_base
 from agent.training.evaluation import Evaluator
 from agent.training.model_folder import Job
 from agent.training.recipe import Hyperparameters, load_recipe
+from agent.training.rows import EpochRows
 from tests.retrieval.searchers.tiny_models import save_roberta, save_sentence_transformer
 from tests.training.tiny import CODES, QUERIES, make_benchmark, make_data, save_bert, save_t5
 
@@ -55,7 +56,8 @@ class Session:
         settings = SETTINGS.model_copy(update=changes)
         report = lambda *step: self.done.append(step)  # noqa: E731
         is_stopping = lambda: self.stop is not None and len(self.done) >= self.stop  # noqa: E731
-        return train(Job(recipe, data, settings, base, out, lambda *_: None, report, is_stopping, force=force))
+        rows = EpochRows(data, recipe.form, settings)
+        return train(Job(recipe, data, rows, settings, base, out, lambda *_: None, report, is_stopping, force=force))
 
 
 def read_weights(folder: Path) -> dict[str, bytes]:
@@ -158,6 +160,20 @@ def test_training_stops_after_epochs_without_improvement(tmp_path: Path, base: s
     session = Session()
     record = session.train(tmp_path, base, epochs=9, patience=2, learning_rate=0.0)
     assert (record.best_epoch, record.epochs[-1].epoch, len(session.done)) == (1, 3, 9)
+    assert record.beats_untrained is False
+
+
+@pytest.mark.parametrize(
+    ("scores", "best", "expected"),
+    [((0.2, 0.1, 0.3), 2, True), ((0.3, 0.1, 0.3), 2, False), ((0.2,), None, None), ((None, 0.1), 1, None)],
+)
+def test_the_best_epoch_is_compared_with_the_untrained_model(scores: Any, best: int | None, expected: Any) -> None:
+    epochs = [
+        EpochRecord(epoch=n, step=n, scores={} if score is None else {"R@1": score}) for n, score in enumerate(scores)
+    ]
+    data = DataRecord(name="data", sha256="")
+    record = TrainingRecord(recipe="unif", data=data, settings={"metric": "R@1"}, epochs=epochs, best_epoch=best)
+    assert record.beats_untrained is expected
 
 
 def test_the_best_epoch_is_the_first_with_the_highest_score() -> None:

@@ -66,14 +66,18 @@ def test_the_page_contains_every_difference_of_the_comparison(tmp_path: Path) ->
         assert row[-1] == f"{pair.better}:{pair.worse}:{pair.equal}"
 
 
-def test_trained_searchers_have_curves_of_loss_and_validation(tmp_path: Path) -> None:
+def write_page_with_training(folder_path: Path) -> Path:
     epochs = [EpochRecord(epoch=n, step=2 * n, scores={"nDCG@10": n / 10}) for n in (1, 2)]
     record = TrainingRecord(recipe="unif", data=DataRecord(name="pairs", sha256="0" * 64), epochs=epochs, best_epoch=2,
                             losses=[(1, 0.9), (4, 0.5)])  # fmt: skip
-    path = make_folder(tmp_path)
+    path = make_folder(folder_path)
     with open_for_writing(path) as folder:
         folder.add_ranking(NAME, lambda _: RankingRecord(kind="searched", found=0, training=record))
-    page = ReportPage(write_page(RetrievalFolder(path)))
+    return write_page(RetrievalFolder(path))
+
+
+def test_trained_searchers_have_curves_of_loss_and_validation(tmp_path: Path) -> None:
+    page = ReportPage(write_page_with_training(tmp_path))
     loss, validation = page.get_figure("Training loss"), page.get_figure("nDCG@10 on validation queries")
     assert [(loss["chart"]["traces"][0][axis]) for axis in "xy"] == [[1, 4], [0.9, 0.5]]
     assert [(validation["chart"]["traces"][0][axis]) for axis in "xy"] == [[1, 2], [0.1, 0.2]]
@@ -127,6 +131,14 @@ class TestInABrowser:
         assert not view.page.locator("#pairs, #hint, .skip").first.is_visible()
         assert view.page.locator(".chart").count() == 4
         assert view.page.evaluate("document.documentElement.scrollWidth") <= width
+
+    def test_the_values_on_the_axes_are_inside_the_charts(self, open_report: ReportOpener, tmp_path: Path) -> None:
+        view = open_report(write_page_with_training(tmp_path))
+        view.draw_all()
+        for chart in view.page.locator(".chart").all():
+            box = chart.bounding_box()
+            for text in chart.locator(".ytick text, .ytitle").all():
+                assert text.bounding_box()["x"] >= box["x"]  # type: ignore[index]
 
     def test_names_of_searchers_are_displayed_as_text(self, open_report: ReportOpener, tmp_path: Path) -> None:
         folder = make_scored_folder(tmp_path, rankings={NAME: RANKINGS["one"], "two": RANKINGS["two"]})

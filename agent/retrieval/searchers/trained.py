@@ -78,6 +78,13 @@ class TrainingRecord(BaseModel, frozen=True):
     tests: dict[str, dict[str, Finite]] = {}
     losses: Annotated[list[tuple[int, Finite]], Field(max_length=200)] = []
 
+    @property
+    def beats_untrained(self) -> bool | None:
+        """Whether the best epoch has a higher validation score than the untrained model. None if this is unknown."""
+        metric = self.settings.get("metric")
+        scores = {epoch.epoch: epoch.scores[metric] for epoch in self.epochs if metric in epoch.scores}
+        return scores[self.best_epoch] > scores[0] if self.best_epoch in scores and 0 in scores else None
+
     def describe_without_seed(self) -> str:
         """Return everything that determines the training, except its seed, as JSON."""
         fields = {"recipe": True, "base": True, "data": True, "settings": True}

@@ -44,7 +44,7 @@ function buildLayout(chart, palette) {
     hoverlabel: { bgcolor: palette.surface, bordercolor: palette.line, font: { color: palette.text } },
     legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal", maxheight: 1 },
     xaxis: { ...axis, automargin: true, ...layout.xaxis, title: { ...layout.xaxis.title, font: { size: 12, color: palette.quiet } } },
-    yaxis: { ...axis, ...layout.yaxis, title: { ...layout.yaxis.title, font: { size: 12, color: palette.quiet } } },
+    yaxis: { ...axis, automargin: true, ...layout.yaxis, title: { ...layout.yaxis.title, font: { size: 12, color: palette.quiet } } },
   };
 }
 
