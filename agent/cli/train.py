@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ from agent.training.rows import EpochRows
 from agent.wording import plural
 
 _REMEDY = (
-    "Split pairs with `agent corpus split --by code`. For other benchmarks, first run `agent corpus decontaminate`. Or "
-    "pass --allow-leaks."
+    "Split pairs with `agent corpus split --by code`. For other benchmarks, pass --drop-leaks, which leaves out these "
+    "training pairs. --dry-run --json lists all of them. To train on them, pass --allow-leaks."
 )
+_MAX_LISTED = 10
 
 
 def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
@@ -49,17 +51,7 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
     settings = recipe.defaults.model_copy(update=changes)
     try:
         with Steps(notes) as steps:
-            data = read_training_data(
-                path,
-                pairs=options.pairs,
-                mapping=options.field_map,
-                codes=options.codes or (),
-                language=options.language,
-                validation=options.validation,
-                tests=options.test or (),
-                progress=steps,
-            )
-            leaks = find_leaks(data, steps)
+            data, leaks = _read_data(path, options, steps)
         for note in data.notes:
             print_text(notes, f"note: {note}")
         rows = EpochRows(data, recipe.form, settings)
@@ -67,6 +59,7 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
             _print_plan(recipe, settings, data, rows, leaks, as_json=options.as_json)
             return
         if leaks and not options.allow_leaks:
+            _print_leaks(notes, leaks)
             raise UsageError(f"{path}: held-out texts are in the training data: {leaks.describe()}. {_REMEDY}")
         if rows.omitted:
             causes = "they have no suitable negatives, fit no batch or have an empty text"
@@ -92,6 +85,29 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
     test, own = (shlex.quote(str(name)) for name in (options.test[0] if options.test else "BENCHMARK", path))
     benchmark = f"{own} --split test" if is_split(path) and not options.test else test
     print_text(Console(), f"Next: agent retrieval run {benchmark} --searcher {shlex.quote(f'model:{out}')}")
+
+
+def _read_data(path: Path, options: TrainOptions, steps: Steps) -> tuple[TrainingData, Leaks]:
+    read = partial(
+        read_training_data,
+        path,
+        pairs=options.pairs,
+        mapping=options.field_map,
+        codes=options.codes or (),
+        language=options.language,
+        validation=options.validation,
+        tests=options.test or (),
+        progress=steps,
+    )
+    leaks = find_leaks(data := read(), steps)
+    if leaks and options.drop_leaks:
+        leaks = find_leaks(data := read(excluded={leak.text for leak in leaks.found}), steps)
+    return data, leaks
+
+
+def _print_leaks(console: Console, leaks: Leaks) -> None:
+    for leak in leaks.found[:_MAX_LISTED]:
+        print_text(console, one_line(f"{leak.benchmark}: {leak.kind} {leak.id} is in training: {leak.text}", 160))
 
 
 def _collect_changes(options: TrainOptions) -> dict[str, Any]:
@@ -128,8 +144,9 @@ def _print_plan(
         "settings": settings.model_dump(mode="json"),
     }
     if as_json:
-        print_json(plan)
+        print_json({**plan, "leaking_texts": [leak._asdict() for leak in leaks.found]})
         return
+    _print_leaks(Console(), leaks)
     for name, value in {**plan, "leaks": leaks.describe()}.items():
         text = ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else str(value)
         print_text(Console(), f"{name.replace('_', ' ')}: {one_line(text or 'none', 1_000)}")

@@ -51,6 +51,7 @@ class TrainOptions:
     patience: Annotated[int | None, Option(
         min=1, help="Number of epochs without improvement after which training stops.")] = None
     seed: Annotated[int | None, Option(min=0, max=2**31, help="Seed of weights, batches and dropout.")] = None
+    drop_leaks: Annotated[bool, Option("--drop-leaks", help="Leave out pairs with held-out texts.")] = False
     allow_leaks: Annotated[bool, Option("--allow-leaks", help="Train on held-out texts.")] = False
     dry_run: Annotated[bool, Option("--dry-run", help="Print data, leaks and steps without training.")] = False
     force: Annotated[bool, Option("--force", help="Replace the model of another training in the folder.")] = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -77,6 +77,7 @@ def read_training_data(
     language: str | None = None,
     validation: Path | None = None,
     tests: Sequence[Path] = (),
+    excluded: Collection[str] = (),
     progress: Progress,
 ) -> TrainingData:
     """Read the pairs to train on, and open the held-out benchmarks.
@@ -93,6 +94,7 @@ def read_training_data(
         mapping: names of the fields of tables of pairs, in `path` and in held-out benchmarks.
         codes: files (or glob patterns) with the codes of the benchmarks that store them separately.
         language: language of the pairs to train on, and of the held-out benchmarks.
+        excluded: queries and codes whose pairs are left out, with a note.
 
     Raises:
         UsageError: there is no pair with label 1, in training or in a held-out benchmark, a split folder has no
@@ -124,7 +126,8 @@ def read_training_data(
     items = _iterate_pairs(parts["train"], pairs, mapping, open_path, notes)
     if pairs == "docstrings":
         items = _make_docstring_pairs(items, notes)
-    data = _build(path, (item for item in items if language in (None, item.pair.language)), notes, progress)
+    items = _exclude((item for item in items if language in (None, item.pair.language)), excluded, notes)
+    data = _build(path, items, notes, progress)
     if unused_codes:
         raise UsageError("--codes: no benchmark stores its codes separately. Remove --codes.")
     return replace(data, validation=held_out.get("validation"), tests=benchmarks)
@@ -149,6 +152,16 @@ def _iterate_pairs(
             for code, grade in grades.items():
                 text, own = benchmark.queries.get(query, ""), benchmark.codes[code]
                 yield LabelledPair(Pair(id="", query=text, code=own, language=benchmark.language), int(grade > 0))
+
+
+def _exclude(items: Iterable[LabelledPair], texts: Collection[str], notes: list[str]) -> Iterator[LabelledPair]:
+    left_out = 0
+    for item in items:
+        if item.pair.query in texts or item.pair.code in texts:
+            left_out += 1
+        else:
+            yield item
+    notes += [f"left out {plural(left_out, 'pair')} with held-out texts"] if left_out else []
 
 
 def _make_docstring_pairs(items: Iterable[LabelledPair], notes: list[str]) -> Iterator[LabelledPair]:

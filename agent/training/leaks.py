@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 from agent.corpus.near_duplicates import NearDuplicateIndex, shingle_code, shingle_query
 from agent.retrieval.code_views import extract_view
@@ -16,15 +16,25 @@ _KINDS = ("queries", "near_queries", "codes", "near_codes")
 _Items = dict[str, set[tuple[str, str]]]  # by text: the name of a benchmark, and the id of a query or code
 
 
+class Leak(NamedTuple):
+    """A held-out query or code, by its benchmark and its id, and the equal or nearly equal `text` in training."""
+
+    benchmark: str
+    kind: str
+    id: str
+    text: str
+
+
 @dataclass(frozen=True)
 class Leaks:
     """Numbers of held-out queries and relevant codes that are in training. True if there is one.
 
     `counts` maps benchmarks to the kinds `queries`, `near_queries`, `codes` and `near_codes`. Near duplicates exclude
-    equal texts.
+    equal texts. `found` lists every match.
     """
 
     counts: Mapping[str, Mapping[str, int]]
+    found: Sequence[Leak] = ()
 
     def __bool__(self) -> bool:
         return any(chain.from_iterable(kinds.values() for kinds in self.counts.values()))
@@ -59,22 +69,27 @@ def find_leaks(data: TrainingData, progress: Progress) -> Leaks:
             view = extract_view(code, "no-docstring") if benchmark.language == "python" else None
             for text in (code, view or code):
                 codes.setdefault(text, set()).add((benchmark.name, identifier))
-    matches = (
-        *_match(data.queries, queries, shingle_query, "comparing queries", progress),
-        *_match(data.codes, codes, shingle_code, "comparing codes", progress),
+    found = (
+        *_match(data.queries, queries, "queries", shingle_query, progress),
+        *_match(data.codes, codes, "codes", shingle_code, progress),
     )
-    counts = {kind: Counter(name for name, _ in items) for kind, items in zip(_KINDS, matches, strict=True)}
-    return Leaks({own.name: {kind: count[own.name] for kind, count in counts.items()} for own in benchmarks})
+    items = {kind: {leak[::2] for leak in found if leak.kind == kind} for kind in _KINDS}  # benchmarks and ids
+    for kind in ("queries", "codes"):
+        items[f"near_{kind}"] -= items[kind]
+    counts = {
+        own.name: {kind: sum(name == own.name for name, _ in items[kind]) for kind in _KINDS} for own in benchmarks
+    }
+    return Leaks(counts, found)
 
 
 def _match(
-    texts: Sequence[str], held_out: _Items, shingle: Callable[[str], frozenset[str]], step: str, progress: Progress
-) -> Sequence[set[tuple[str, str]]]:
-    """Return the held-out items that equal a text, and others that are near duplicates of one."""
+    texts: Sequence[str], held_out: _Items, kind: str, shingle: Callable[[str], frozenset[str]], progress: Progress
+) -> Iterator[Leak]:
+    """Iterate over the texts with each held-out item that they equal or nearly equal."""
     index, items = NearDuplicateIndex(), list(held_out.values())
     for text in held_out:
         index.add(shingle(text))
-    equal, near = set[tuple[str, str]]().union(*(held_out.get(text, ()) for text in texts)), set[tuple[str, str]]()
-    for text in report_progress(texts, step, progress):
-        near.update(*(items[number] for number in index.find_all(shingle(text))))
-    return equal, near - equal
+    for text in report_progress(texts, f"comparing {kind}", progress):
+        equal, similar = held_out.get(text, set()), (items[number] for number in index.find_all(shingle(text)))
+        for name, identifier in sorted(equal.union(*similar)):
+            yield Leak(name, kind if (name, identifier) in equal else f"near_{kind}", identifier, text)

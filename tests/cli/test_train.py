@@ -15,7 +15,7 @@ from agent.cli import DONE, STOPPED, WRONG_USAGE
 from agent.retrieval.searchers.trained import read_record
 from tests.cli.commands import Commands, make_environment
 from tests.cli.processes import wait_until
-from tests.training.tiny import CODES, QUERIES, save_bert
+from tests.training.tiny import CODES, QUERIES, WORDS, save_bert
 
 LIBRARIES = ("torch", "transformers", "sentence_transformers", "accelerate", "safetensors", "datasets")
 OFFLINE = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -94,7 +94,6 @@ def test_a_stopped_training_resumes(based: Commands, number: signal.Signals) -> 
         pytest.param(("--base", ".", "--in-batch"), "--in-batch", marks=pytest.mark.embed),
         pytest.param(("--base", ".", "--recipe", "unif"), "--base", marks=pytest.mark.embed),
         pytest.param(("--base", ".", "--recipe", "unif", "--pooling", "cls"), "--pooling", marks=pytest.mark.embed),
-        pytest.param(("--base", ".", "--validation", "pairs.jsonl"), "agent corpus split", marks=pytest.mark.embed),
     ],
 )
 def test_bad_input_is_one_error(trainer: Commands, options: tuple[str, ...], word: str) -> None:
@@ -129,12 +128,29 @@ def test_leaks_are_recorded_if_they_are_allowed(based: Commands) -> None:
 
 
 @pytest.mark.embed
+def test_leaks_stop_a_training_and_can_be_left_out(based: Commands) -> None:
+    codes = [f'def {name}_it(x):\n    """{name.title()} the things."""\n    return {name}(x)' for name in WORDS]
+    based.write("codes.jsonl", [{"code": code} for code in codes])
+    based.write("held.jsonl", [{"query": "Max the things.", "code": "1", "label": 1},
+                               {"query": "add", "code": codes[0], "label": 1}])  # fmt: skip
+    command = (TRAIN[0], "codes.jsonl", *TRAIN[2:], "--pairs", "docstrings", "--test", "held.jsonl", "--epochs", "1")
+    stopped = based(*command, **OFFLINE)
+    assert (stopped.code, (based.folder / "m").exists(), "--drop-leaks" in stopped.err) == (WRONG_USAGE, False, True)
+    assert all(text in stopped.err for text in ("Max the things.", "def sort_it"))
+    plan = based(*command, "--drop-leaks", "--dry-run", "--json", **OFFLINE).json
+    assert (plan["queries"], plan["codes"], plan["leaking_texts"]) == (10, 10, [])
+    trained = based(*command, "--drop-leaks", "--json", **OFFLINE)
+    assert (trained.code, trained.json["data"]["leaks"]) == (DONE, {}), trained.err
+
+
+@pytest.mark.embed
 def test_a_dry_run_reports_steps_and_leaks_and_writes_nothing(trainer: Commands) -> None:
     before = set(trainer.folder.rglob("*"))
     options = ("--validation", "pairs.jsonl", "--hard-negatives", "2", "--dry-run")
     plan = trainer(*TRAIN[:6], "--base", ".", "--batch-size", "4", *options, "--json", **OFFLINE).json
     assert (plan["steps_per_epoch"], plan["steps"], plan["settings"]["hard_negatives"]) == (3, 9, 2)
     assert [leaks["queries"] for leaks in plan["leaks"].values()] == [12]
+    assert [leak["text"] for leak in plan["leaking_texts"]] == [*QUERIES, *CODES]
     assert trainer(*TRAIN[:6], "--base", ".", *options, **OFFLINE).code == DONE
     assert {path for path in trainer.folder.rglob("*") if not path.name.startswith(".")} <= before
 

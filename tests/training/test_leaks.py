@@ -48,6 +48,8 @@ def test_only_relevant_codes_and_answers_leak() -> None:
     near = "def f(a, b, c):  return a + b + c + 1"
     counts = count_leaks(make_data(["q"], ["one()", "two()", "three()", "answer()", near], benchmark))
     assert counts == {**NONE, "codes": 2, "near_codes": 1}
+    found = find_leaks(make_data(["q"], ["two()", near], benchmark), ignore).found
+    assert found == (("test", "codes", "b", "two()"), ("test", "near_codes", "d", near))
     assert not find_leaks(make_data(["q"], ["one()", "three()"], benchmark), ignore)
 
 
