@@ -77,6 +77,11 @@ def code(
     language: Annotated[
         Literal["python"] | None, typer.Option(help="Keep only code that parses as this language.")
     ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Files or folders to leave out of folders, such as docs. Repeatable."),
+    ] = None,
+    with_tests: Annotated[bool, typer.Option("--with-tests", help="Extract the functions of tests too.")] = False,
     clusters: Annotated[bool, typer.Option(help="Group codes that are nearly equal.")] = True,
     jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes [default: all cores].")] = None,
     field_map: Map = None,
@@ -89,8 +94,19 @@ def code(
     """
     from agent.cli.corpus_code import run
 
-    filters = filter_names or []
-    run(paths, out, field_map, filters, language=language, clusters=clusters, jobs=jobs, force=force, as_json=as_json)
+    run(
+        paths,
+        out,
+        field_map,
+        filters=filter_names or [],
+        language=language,
+        exclude=exclude or [],
+        with_tests=with_tests,
+        clusters=clusters,
+        jobs=jobs,
+        force=force,
+        as_json=as_json,
+    )
 
 
 @app.command()

@@ -14,8 +14,8 @@ from agent.cli.text import Console, add_row, make_table, one_line, print_json, p
 from agent.corpus.code import extract_codes, format_place
 from agent.corpus.filters import FILTERS
 from agent.corpus.output import get_removed_path, open_output
-from agent.corpus.sources import SourceFile, list_sources
-from agent.errors import ConfigError, RunStopped
+from agent.corpus.sources import TESTS, SourceFile, list_sources
+from agent.errors import ConfigError, RunStopped, UsageError
 from agent.wording import plural
 
 
@@ -26,6 +26,8 @@ def run(
     filters: Sequence[str],
     *,
     language: str | None,
+    exclude: Sequence[str],
+    with_tests: bool,
     clusters: bool,
     jobs: int | None,
     force: bool,
@@ -43,7 +45,11 @@ def run(
             raise ConfigError(f"--filter: unknown filter {name!r}. Choose from {', '.join(FILTERS)}")
     try:
         with notes.status("listing files"):
-            sources = list_sources(paths)
+            excluded = {"excluded": exclude} | ({} if with_tests else {"test": TESTS})
+            sources, left_out = list_sources(paths, excluded)
+        if left_out and not sources:
+            counts = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.items())
+            raise UsageError(f"all files were left out ({counts}). Pass --with-tests, or remove --exclude.")
         files = [source.path for source in sources if isinstance(source, SourceFile)]
         check_corpus_output(out, files, force=force)
         with open_output(out) as writer, Steps(notes) as steps:
@@ -63,6 +69,7 @@ def run(
     removed = writer.removed - summary.damaged
     numbers: dict[str, Any] = {
         "files": len(files),
+        "files_left_out": dict(left_out),
         "functions": writer.kept + summary.merged + removed.total(),
         "merged": summary.merged,
         "kept": writer.kept,
@@ -82,6 +89,8 @@ def _print(out: Path, numbers: dict[str, Any], damaged: Sequence[Any]) -> None:
     console = Console()
     table = make_table("codes", "count")
     add_row(table, f"found in {plural(numbers['files'], 'file')}", f"{numbers['functions']:,}")
+    for reason, count in numbers["files_left_out"].items():
+        add_row(table, f"files left out: {reason}", f"{count:,}")
     for reason, count in numbers["removed"].items():
         add_row(table, f"removed: {reason}", f"{count:,}")
     add_row(table, "merged with an equal code", f"{numbers['merged']:,}")

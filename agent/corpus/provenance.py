@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Mapping
-from email.message import Message
-from importlib.metadata import distributions
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from email import message_from_string
 from pathlib import Path
-from typing import cast
 from urllib.parse import urlsplit
 
+from agent.corpus.licences import recognise_licence
 from agent.datasets.sources import open_regular
 
 Origin = Mapping[str, str | None]
@@ -20,6 +20,7 @@ Origin = Mapping[str, str | None]
 UNKNOWN: Origin = {"repository": None, "commit": None, "licence": None}
 
 _MAX_BYTES = 16 << 20
+_MAX_LICENCE_BYTES = 1 << 18
 _MAX_LICENCE_LENGTH = 80
 _LINES_WITH_LICENCE = 20
 _ORIGIN_URL = re.compile(
@@ -27,35 +28,57 @@ _ORIGIN_URL = re.compile(
 )
 _SSH_URL = re.compile(r"\A(?:[\w.-]+@)?([\w-]+(?:\.[\w-]+)+):(\w[\w./~-]*)\Z")
 _URL_SCHEMES = ("https", "http", "ssh", "git")
+_LICENCE_FILE = re.compile(
+    r"(?!.*\.(?:py\w?|ipynb|json|ya?ml|toml|html?|js|c|h)$)(?:(?:un)?licen[cs]e|copying)(?:[-_.].*)?", re.IGNORECASE
+)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _SPDX = re.compile(r"#.*SPDX-License-Identifier:[ \t]*([A-Za-z0-9(][A-Za-z0-9.+() :-]*)")
 
 
 class Origins:
-    """Finds the origins of files. Reads each repository and each folder of installed distributions once."""
+    """Finds the origins of files. Reads each folder once."""
 
     def __init__(self) -> None:
-        self._repositories: dict[Path, Origin | None] = {}
-        self._installed: dict[Path, dict[Path, Origin]] = {}
+        self._folders: dict[Path, _Folder] = {}
 
-    def find(self, file: Path) -> Origin:
-        """Return the origin of a file, from the nearest `site-packages` folder or git repository that contains it.
+    def find(self, file: Path, root: Path | None = None) -> Origin:
+        """Return the origin of a file, from the nearest git repository or `*.dist-info` folder that lists the file.
 
         In a git repository, `repository` is the URL of the remote `origin` without credentials, and `commit` is the
         commit of HEAD, even if the file was changed later. Worktrees and submodules have no known origin. For a file of
         an installed distribution, these fields are the name and the version of the distribution.
+
+        `licence` comes from `pyproject.toml` or the licence texts of the nearest folder that has one, or else from the
+        distribution. An unrecognised text makes it unknown. Outside of repositories, the search ends at `root` (by
+        default the folder of the file) or, if `root` is a package, at the folder that contains the package.
         """
-        for folder in file.parents:
-            if folder.name in ("site-packages", "dist-packages"):
-                if folder not in self._installed:
-                    self._installed[folder] = _read_distributions(folder)
-                return self._installed[folder].get(file, UNKNOWN)
-            if folder not in self._repositories:
-                git = folder / ".git"
-                self._repositories[folder] = _read_repository(git) if os.path.lexists(git) else None
-            if (origin := self._repositories[folder]) is not None:
-                return origin
-        return UNKNOWN
+        root = root or file.parent
+        while (root / "__init__.py").is_file():
+            root = root.parent
+        licence: str | None = None
+        own: str | None = None  # not above root
+        for path in file.parents:
+            if path not in self._folders:
+                self._folders[path] = _Folder(path)
+            folder = self._folders[path]
+            if (origin := folder.distributions.get(file)) is not None:
+                return {**origin, "licence": origin["licence"] if licence is None else licence or None}
+            if path.name in ("site-packages", "dist-packages"):
+                return {**UNKNOWN, "licence": licence or None}
+            licence = folder.licence if licence is None else licence
+            own = licence if path.is_relative_to(root) else own
+            if folder.repository is not None:
+                return {**folder.repository, "licence": licence or None}
+        return {**UNKNOWN, "licence": own or None}
+
+
+class _Folder:
+    """What a folder says about the files in it. `licence` is empty if it has a licence text that is not recognised."""
+
+    def __init__(self, path: Path) -> None:
+        self.distributions = _read_distributions(path)
+        self.licence = None if self.distributions else _find_licence(path)
+        self.repository = _read_repository(path / ".git") if os.path.lexists(path / ".git") else None
 
 
 def find_licence(source: str) -> str | None:
@@ -74,13 +97,39 @@ def _read_repository(git: Path) -> Origin:
     return {**UNKNOWN, "repository": _clean_url(url[1]) if url else None, "commit": commit}
 
 
-def _read_text(path: Path) -> str:
-    """Return the text of a file in a `.git` folder, or an empty text if it is missing, unusual or behind a link."""
+def _list_entries(folder: Path) -> list[Path]:
+    try:
+        return [] if folder.is_symlink() else sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _find_licence(folder: Path) -> str | None:
+    """Return the licence that `pyproject.toml` or licence texts in a folder name. If there are texts, it may be empty.
+
+    The texts count only if all are recognised.
+    """
+    try:
+        document = tomllib.loads(_read_text(folder / "pyproject.toml", _MAX_LICENCE_BYTES))
+        tables = document.get("project", {}), document.get("tool", {}).get("poetry", {})
+        for licence, classifiers in ((table.get("license"), table.get("classifiers", [])) for table in tables):
+            text = licence.get("text") if isinstance(licence, dict) else licence
+            if name := _choose_licence([text], classifiers):
+                return name
+    except (AttributeError, RecursionError, TypeError, ValueError):
+        pass  # not the expected structure
+    files = [path for path in _list_entries(folder) if _LICENCE_FILE.fullmatch(path.name) and not path.is_dir()]
+    found = {recognise_licence(_read_text(path, _MAX_LICENCE_BYTES)) or "" for path in files}
+    return None if not files else "" if "" in found else ", ".join(sorted(found))
+
+
+def _read_text(path: Path, limit: int = _MAX_BYTES) -> str:
+    """Return the text of a file, or an empty text if it is missing, unusual or behind a link."""
     try:
         if path.parent.is_symlink() or path.is_symlink():
             return ""
         with open_regular(path) as file:
-            return file.read(_MAX_BYTES).decode("utf-8", "replace")
+            return file.read(limit).decode("utf-8", "replace")
     except (OSError, ValueError):
         return ""
 
@@ -97,23 +146,28 @@ def _clean_url(url: str) -> str | None:
 
 def _read_distributions(folder: Path) -> dict[Path, Origin]:
     installed: dict[Path, Origin] = {}
-    for distribution in distributions(path=[str(folder)]):
+    for info in (path for path in _list_entries(folder) if path.suffix == ".dist-info"):
+        metadata = message_from_string(_read_text(info / "METADATA"))
         try:
-            rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
-            files = [folder / row[0] for row in rows if row and row[0].endswith((".py", ".ipynb"))]
-            metadata = cast("Message", distribution.metadata)
-        except (OSError, ValueError, TypeError, csv.Error):  # TypeError: it has no metadata
+            rows = list(csv.reader(_read_text(info / "RECORD").splitlines()))
+        except csv.Error:
             continue
-        origin = {"repository": metadata["Name"], "commit": metadata["Version"], "licence": _get_licence(metadata)}
+        values = metadata["License-Expression"], metadata["License"]
+        licence = _choose_licence(values, metadata.get_all("Classifier", []))
+        licence = licence or _find_licence(info) or _find_licence(info / "licenses") or None
+        origin = {"repository": metadata["Name"], "commit": metadata["Version"], "licence": licence}
+        files = [folder / row[0] for row in rows if row and row[0].endswith((".py", ".ipynb"))]
         installed |= dict.fromkeys(files, origin)
     return installed
 
 
-def _get_licence(metadata: Message) -> str | None:
-    classifiers = [text for text in metadata.get_all("Classifier", []) if text.startswith("License ::")]
-    names = [text.rpartition(" :: ")[2] for text in classifiers if text != "License :: OSI Approved"]
-    for value in (metadata["License-Expression"], metadata["License"], ", ".join(names)):
+def _choose_licence(values: Sequence[object], classifiers: Iterable[str]) -> str | None:
+    """Return the first short value, recognised text or list of classifiers."""
+    names = [text.rpartition(" :: ")[2] for text in classifiers if text.startswith("License ::")]
+    for value in (*values, ", ".join(name for name in names if name != "OSI Approved")):
         text = str(value or "").strip()
         if text.upper() not in ("", "UNKNOWN") and len(text) <= _MAX_LICENCE_LENGTH and "\n" not in text:
             return text
+        if name := recognise_licence(text):
+            return name
     return None

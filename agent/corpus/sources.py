@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import filter as filter_names
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from agent.corpus.provenance import Origin, Origins
@@ -17,6 +20,8 @@ from agent.datasets.sources import BadLine, translate_os_errors
 from agent.errors import InputError
 
 PYTHON_SUFFIXES = (".py", ".ipynb")
+TESTS = ("test", "tests", "test_*.py", "*_test.py", "conftest.py")
+"""Patterns of the names of files and folders with tests."""
 MAX_CODE_SIZE = 1_000_000
 """Maximum size of a Python file in bytes, and of a cell or a row's code in characters."""
 
@@ -49,17 +54,22 @@ def mark_damaged(reason: str, **place: Any) -> Found:
     return Found(place, {}, None, reason)
 
 
-def list_sources(names: Iterable[str]) -> list[SourceFile | Found]:
+def list_sources(
+    names: Iterable[str], excluded: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> tuple[list[SourceFile | Found], Counter[str]]:
     """List named files, files that match a pattern, and the `.py` and `.ipynb` files in named folders, each once.
 
     Files in a folder precede its subfolders. Both are sorted. Hidden entries, `__pycache__` and links are skipped. A
     folder without such files may be a dataset folder. The name of a file in a folder is its path in that folder. The
     name of a named file is the path as given, or its last part if the path is absolute or contains `..`.
 
+    `excluded` maps reasons to patterns. A file in a folder is left out if a pattern matches its name or a part of it.
+    Also returns the number of these files by reason.
+
     Raises:
         InputError: a path does not exist, or no file matches a pattern.
     """
-    origins, sources = Origins(), dict[Path, SourceFile | Found]()
+    origins, sources, left_out = Origins(), dict[Path, SourceFile | Found](), Counter[str]()
     for path in expand_patterns(names):
         with translate_os_errors(path):
             path.stat()
@@ -68,8 +78,17 @@ def list_sources(names: Iterable[str]) -> list[SourceFile | Found]:
         if not path.is_dir() or (not listed and is_dataset(path)):
             name = path.name if path.is_absolute() or ".." in path.parts else str(path)
             listed[real] = SourceFile(real, name, 0, origins.find(real))
+        elif reasons := {file: _find_exclusion(file.relative_to(real), excluded) for file in listed}:
+            left_out.update(reason for file, reason in reasons.items() if reason and file not in sources)
+            listed = {file: source for file, source in listed.items() if not reasons[file]}
         sources |= {file: source for file, source in listed.items() if file not in sources}
-    return list(sources.values())
+    return list(sources.values()), left_out
+
+
+def _find_exclusion(path: Path, excluded: Mapping[str, Sequence[str]]) -> str | None:
+    texts = str(path), *path.parts
+    matches = (reason for reason, patterns in excluded.items() for pattern in patterns if filter_names(texts, pattern))
+    return next(matches, None)
 
 
 def _walk(root: Path, origins: Origins) -> Iterator[tuple[Path, SourceFile | Found]]:
@@ -86,7 +105,7 @@ def _walk(root: Path, origins: Origins) -> Iterator[tuple[Path, SourceFile | Fou
             continue
         for path, size in files.items():
             if path.suffix.lower() in PYTHON_SUFFIXES:
-                yield path, SourceFile(path, str(path.relative_to(root)), size, origins.find(path))
+                yield path, SourceFile(path, str(path.relative_to(root)), size, origins.find(path, root))
         folders = [entry.path for entry in visible if entry.is_dir() and entry.name != "__pycache__"]
         pending += map(Path, reversed(folders))
 

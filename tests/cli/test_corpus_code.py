@@ -14,6 +14,7 @@ import pytest
 from agent.cli import DONE, STOPPED, WRONG_USAGE
 from tests.cli.commands import ADD, Commands, make_environment
 from tests.cli.processes import find_alive, find_descendants, wait_until
+from tests.corpus.test_licences import MIT
 
 COMMAND = ("corpus", "code", "-o", "codes.jsonl")
 # a worker that never ends
@@ -47,10 +48,21 @@ def test_prints_what_was_kept_and_what_was_removed(agent: Commands) -> None:
     )  # fmt: skip
 
 
+def test_tests_and_excluded_files_are_left_out(agent: Commands) -> None:
+    for name in ("code/a.py", "code/tests/b.py", "code/docs/c.py"):
+        (agent.folder / name).parent.mkdir(exist_ok=True)
+        agent.write(name, f"def {Path(name).stem}(): pass")
+    agent.write("code/LICENSE", MIT)
+    result = agent(*COMMAND, "code", "--exclude", "docs", "--json").json
+    assert (result["kept"], result["files_left_out"], result["without_licence"]) == (1, {"test": 1, "excluded": 1}, 0)
+    assert agent(*COMMAND, "code", "--with-tests", "--force", "--json").json["kept"] == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
         (("none",), "none"),
+        (("tests",), "--with-tests"),
         (("a.py", "--filter", "csqa"), "cosqa-plus"),
         (("empty",), "no functions"),
         (("notes.txt",), "notes.txt"),
@@ -63,7 +75,9 @@ def test_wrong_usage_leaves_no_files(agent: Commands, arguments: tuple[str, ...]
     agent.write("a.py", ADD)
     agent.write("a.jsonl", [{"code": ADD}])
     agent.write("notes.txt", "x")
-    (agent.folder / "empty").mkdir()
+    for name in ("empty", "tests"):
+        (agent.folder / name).mkdir()
+    agent.write("tests/test_a.py", ADD)
     before = list_files(agent)
     result = agent(*COMMAND, *arguments)
     assert (result.code, word in result.err, "Traceback" in result.err) == (WRONG_USAGE, True, False), result.err

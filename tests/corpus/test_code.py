@@ -35,7 +35,7 @@ class Corpus:
 
     def extract(self, *names: str, clusters: bool = False, jobs: int = 1, **options: Any) -> CodeSummary:
         out = self.folder.parent / f"{self.folder.name}-{jobs}.jsonl"
-        sources = list_sources([str(self.folder / name) for name in names or ("",)])
+        sources, _ = list_sources([str(self.folder / name) for name in names or ("",)])
         with open_output(out) as writer:
             summary = extract_codes(
                 sources, writer, lambda *step: self.steps.append(step), clusters=clusters, jobs=jobs, **options

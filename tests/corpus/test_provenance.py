@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.corpus.provenance import UNKNOWN, Origins, find_licence
+from tests.corpus.test_licences import MIT
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OTHER = "f" * 40
@@ -115,6 +117,69 @@ class TestInstalledDistribution:
         assert origins.find(folder / "two.py")["repository"] == "two"
         assert origins.find(folder / "other.py") == UNKNOWN
         assert origins.find(tmp_path / "outside.py")["repository"] == "https://example.org/a/b.git"
+
+
+def add(folder: Path, name: str, text: str = MIT) -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+
+
+class TestLicenceFile:
+    @pytest.mark.parametrize(
+        ("files", "licence"),
+        [
+            ({"LICENSE": MIT}, "MIT"),
+            ({"copying.txt": MIT, "a/b.txt": "x"}, "MIT"),
+            ({"LICENCE.md": MIT, "LICENSE-MIT": MIT}, "MIT"),
+            ({"LICENSE": MIT, "LICENSE.other": "You must pay."}, None),
+            ({"LICENSE": "You must pay.", "a/LICENSE": MIT}, "MIT"),
+            ({"LICENSE": MIT, "a/LICENSE": "You must pay."}, None),  # the nearest counts
+            ({"license.py": "x = 1", "LICENSE/MIT": MIT}, None),
+            ({"LICENSE": MIT + "\n" * (1 << 18) + "You must pay."}, "MIT"),
+            ({"pyproject.toml": '[project]\nlicense = "BSD-3-Clause"', "LICENSE": MIT}, "BSD-3-Clause"),
+            ({"pyproject.toml": '[project]\nlicense = {text = "ISC"}'}, "ISC"),
+            ({"pyproject.toml": '[tool.poetry]\nlicense = "MIT"'}, "MIT"),
+            ({"pyproject.toml": '[project]\nclassifiers = ["License :: OSI Approved :: MIT License"]'}, "MIT License"),
+            ({"pyproject.toml": '[project]\nlicense = {file = "X"}', "LICENSE": MIT}, "MIT"),
+            ({"pyproject.toml": "project = 3", "LICENSE": MIT}, "MIT"),
+            ({"pyproject.toml": "x = " + "[" * 100_000, "LICENSE": MIT}, "MIT"),
+        ],
+    )
+    def test_a_checkout_has_the_licence_of_the_nearest_file(
+        self, tmp_path: Path, files: dict[str, str], licence: str | None
+    ) -> None:
+        make_repository(tmp_path)
+        for name, text in files.items():
+            add(tmp_path, name, text)
+        origin = Origins().find(tmp_path / "a/deep/a.py", tmp_path / "a/deep")
+        assert (origin["commit"], origin["licence"]) == (COMMIT, licence)
+
+    def test_links_and_pipes_are_unknown(self, tmp_path: Path) -> None:
+        add(tmp_path, "LICENSE")
+        for name in ("a", "b"):
+            make_repository(tmp_path / name)
+        (tmp_path / "a/LICENSE").symlink_to(tmp_path / "LICENSE")
+        os.mkfifo(tmp_path / "b/LICENSE")
+        assert [Origins().find(tmp_path / name / "a.py")["licence"] for name in ("a", "b")] == [None, None]
+
+    def test_without_a_repository_the_search_ends_at_the_folder_of_the_user(self, tmp_path: Path) -> None:
+        add(tmp_path, "LICENSE")
+        add(tmp_path, "package/__init__.py", "")
+        add(tmp_path, "package/sub/__init__.py", "")
+        file, folder = tmp_path / "package/sub/a.py", tmp_path / "plain/a.py"
+        assert Origins().find(folder, folder.parent)["licence"] is None
+        assert Origins().find(folder, tmp_path)["licence"] == "MIT"
+        assert Origins().find(file, tmp_path / "package")["licence"] == "MIT"
+        assert Origins().find(file)["licence"] == "MIT"
+
+    def test_a_copied_package_belongs_to_the_distribution_next_to_it(self, tmp_path: Path) -> None:
+        add(tmp_path, "LICENSE", "You must pay.")
+        install(tmp_path, "pack", "", "pack/a.py,,\npack/vendor/b.py,,\n")
+        add(tmp_path, "pack-1.0.dist-info/licenses/LICENSE")
+        add(tmp_path, "pack/vendor/LICENSE", "You must pay.")
+        names = ("pack/a.py", "pack/vendor/b.py")
+        found = [Origins().find(tmp_path / name, tmp_path / "pack") for name in names]
+        assert found == [{"repository": "pack", "commit": "1.0", "licence": licence} for licence in ("MIT", None)]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.corpus.provenance import UNKNOWN
-from agent.corpus.sources import MAX_CODE_SIZE, Found, SourceFile, iterate_rows, list_sources
+from agent.corpus.sources import MAX_CODE_SIZE, TESTS, Found, SourceFile, iterate_rows, list_sources
 from agent.errors import InputError
 
 
@@ -22,7 +22,7 @@ def write(folder: Path, *names: str) -> None:
 
 
 def list_names(*paths: Path | str) -> list[str]:
-    sources = list_sources([str(path) for path in paths])
+    sources, _ = list_sources([str(path) for path in paths])
     return [source.name for source in sources if isinstance(source, SourceFile)]
 
 
@@ -47,6 +47,14 @@ class TestFolder:
         (tmp_path / "in/folder").symlink_to(tmp_path / "outside")
         os.mkfifo(tmp_path / "in/pipe.py")
         assert list_names(tmp_path / "in") == ["a.py"]
+
+    def test_files_are_left_out_by_pattern_and_counted(self, tmp_path: Path) -> None:
+        tests = ("tests/a.py", "a/test/b.py", "test_c.py", "a/d_test.py", "conftest.py")
+        write(tmp_path, *tests, "a/testing.py", "contest.py", "docs/conf.py", "a/docs/x.py", "b/gen_pb2.py")
+        patterns = {"excluded": ["docs", "*_pb2.py"], "test": TESTS}
+        sources, left_out = list_sources([str(tmp_path), str(tmp_path / "test_c.py")], patterns)
+        names = [source.name for source in sources if isinstance(source, SourceFile)]
+        assert (names, left_out) == (["contest.py", "a/testing.py", "test_c.py"], {"test": 5, "excluded": 3})
 
     def test_a_named_folder_may_be_hidden_or_a_link(self, tmp_path: Path) -> None:
         write(tmp_path, ".venv/lib/a.py")
