@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-import yaml
 
 from agent.cli import STOPPED
 from agent.cli.progress import Steps
@@ -24,7 +23,7 @@ from agent.datasets.benchmarks.pairs import TRIPLES_SUMMARY
 from agent.datasets.encoding import dumps
 from agent.datasets.sources import STDIN
 from agent.errors import InputError, RunStopped, UsageError
-from agent.exports.hugging_face import render_markdown_table
+from agent.exports.hugging_face import choose_licence, render_front_matter, render_markdown_table
 from agent.exports.target import check_target, open_target
 from agent.store.files import RESUME_HINT
 from agent.wording import plural
@@ -63,7 +62,7 @@ def run(path: Path, out: Path, *, languages: str, site: str, force: bool, as_jso
                 raise InputError(f"{cause} ({reasons}){advice}" if reasons else cause, path=path)
             document = {"source": str(path), "site": site, "version": version("test-driven-annotator"), **summary}
             (draft / TRIPLES_SUMMARY).write_bytes(dumps(document, indent=True) + b"\n")
-            (draft / "README.md").write_text(_render_card(document), "utf-8")
+            (draft / "README.md").write_text(_render_card(document, draft), "utf-8")
     except (KeyboardInterrupt, RunStopped) as error:
         stop = f"Stopped: {error}" if isinstance(error, RunStopped) else "Interrupted."
         print_text(notes, stop.removesuffix(f" {RESUME_HINT}"))
@@ -77,14 +76,12 @@ def _list_sizes(document: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
     return [(name, sum(parts.values()), *parts.values()) for name, parts in document["triples"].items()]
 
 
-def _render_card(document: Mapping[str, Any]) -> str:
-    # `load_dataset` caches by the config, so the config depends on the data
-    config = {"config_name": "default", "description": f"SHA-256: {', '.join(document['sha256'].values())}"}
+def _render_card(document: Mapping[str, Any], folder: Path) -> str:
     used = [part for part in PARTS if any(sizes[part] for sizes in document["triples"].values())]
-    files = [{"split": part, "path": f"{part}.jsonl"} for part in used]  # `load_dataset` cannot read empty files
-    front_matter = {"license": "other", "configs": [{**config, "data_files": files}]}
+    files = {part: f"{part}.jsonl" for part in used}  # `load_dataset` cannot read empty files
+    fields = {"license": choose_licence(document["licences"])}
     lines = [
-        f"---\n{yaml.safe_dump(front_matter, sort_keys=False)}---\n# Questions and accepted answers\n",
+        f"{render_front_matter(fields, folder, {'default': files})}# Questions and accepted answers\n",
         "Each row is a question with its description (`query`) and its accepted answer (`code`) from a dump of Stack",
         "Exchange. `author`, `url` and `licence` belong to the question, and `answer_author`, `answer_url` and",
         "`answer_licence` to the answer. If you share texts, name their authors, and keep their links and licences.\n",

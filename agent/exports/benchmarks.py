@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from agent.datasets.encoding import dumps
+from agent.exports.hugging_face import TAGS, render_front_matter
 from agent.exports.rows import Export, Row, TextNumbers, escape_surrogates
 from agent.types import GENERATED, Pair
 from agent.wording import plural
 
 
 def write_beir(export: Export, folder: Path) -> None:
-    """Write `corpus.jsonl`, `queries.jsonl` and relevance judgements (qrels) for the labelled pairs.
+    """Write `corpus.jsonl`, `queries.jsonl`, relevance judgements (qrels), and a card with the names that MTEB reads.
 
     Identical snippets become one document, and identical query texts become one query. Pairs without a label and
     judgements with conflicting labels are skipped. The qrels contain only queries with a match, because every ranking
@@ -29,7 +30,7 @@ def write_beir(export: Export, folder: Path) -> None:
         OSError: a file cannot be written.
     """
     queries, documents = TextNumbers(), TextNumbers()
-    relevant, duplicates, conflicts = set[int](), 0, 0
+    relevant, duplicates, conflicts, written, names = set[int](), 0, 0, 0, list[str]()
     (folder / "qrels").mkdir()
     with (folder / "queries.jsonl").open("wb") as query_file, (folder / "corpus.jsonl").open("wb") as corpus:
         for name, part in export.iterate_parts("test"):
@@ -46,11 +47,22 @@ def write_beir(export: Export, folder: Path) -> None:
                 if judgements.setdefault((query, document), label) != label:
                     judgements[query, document] = None
             matched = {query for (query, _), label in judgements.items() if label == 1}
-            _write_qrels(folder / "qrels", name, {key: label for key, label in judgements.items() if key[0] in matched})
+            qrels = {key: label for key, label in judgements.items() if key[0] in matched and label is not None}
+            _write_qrels(folder / "qrels", name, qrels)
             relevant |= matched
+            written += len(qrels)
+            names += [name] * bool(qrels)  # `load_dataset` cannot read empty files
             conflicts += list(judgements.values()).count(None)
     sizes = f"{plural(len(queries), 'query', 'queries')} · {plural(len(documents), 'document')}"
-    export.notes.append(f"{sizes} · qrels for {plural(len(relevant), 'query', 'queries')} with a match")
+    count = f"{plural(written, 'judgement')} (qrels) of {plural(len(relevant), 'query', 'queries')} with a match"
+    export.notes.append(f"{sizes} · {count}")
+    configs = {
+        "default": {name: f"qrels/{name}.jsonl" for name in names},
+        "corpus": {"corpus": "corpus.jsonl"},
+        "queries": {"queries": "queries.jsonl"},
+    }
+    card = render_front_matter({"task_categories": ["text-retrieval"], "tags": TAGS}, folder, configs)
+    (folder / "README.md").write_text(card, encoding="utf-8")
     if duplicates:
         export.notes.append(
             f"{plural(duplicates, 'duplicate pair')} (same query and code); "
@@ -68,13 +80,16 @@ def _iterate_labelled(export: Export) -> Iterator[Row]:
         export.notes.append(f"{plural(generated, 'pair')} with generated code, which this format does not mark")
 
 
-def _write_qrels(folder: Path, name: str, judgements: dict[tuple[int, int], int | None]) -> None:
-    with (folder / f"{name}.tsv").open("w") as beir, (folder / f"{name}.trec").open("w") as trec:
+def _write_qrels(folder: Path, name: str, judgements: dict[tuple[int, int], int]) -> None:
+    with ExitStack() as stack:
+        beir, trec, mteb = (
+            stack.enter_context((folder / f"{name}.{suffix}").open("w")) for suffix in ("tsv", "trec", "jsonl")
+        )
         beir.write("query-id\tcorpus-id\tscore\n")
         for (query, document), label in judgements.items():
-            if label is not None:
-                beir.write(f"q{query}\td{document}\t{label}\n")
-                trec.write(f"q{query} 0 d{document} {label}\n")
+            beir.write(f"q{query}\td{document}\t{label}\n")
+            trec.write(f"q{query} 0 d{document} {label}\n")
+            mteb.write(f'{{"query-id":"q{query}","corpus-id":"d{document}","score":{label}}}\n')
 
 
 _INTEGER = re.compile("0|[1-9][0-9]{0,17}")

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from agent.corpus.describe import LICENCE, MISSING, SOURCE, get_name
 from agent.evaluation.estimates import RunEstimates, estimate_run, read_review_data
 from agent.evaluation.statistics import format_interval, format_number, krippendorff_alpha
 from agent.exports.rows import INPUT_PREFIX, Export, Row, escape_surrogates, format_left_out
@@ -18,13 +19,16 @@ from agent.exports.tables import write_parquet_rows
 from agent.store.run_view import RunView, get_criterion
 from agent.wording import is_hidden, plural
 
-SOURCE = ("source",)
-LICENCE = ("license", "licence")
-MISSING = "missing"
+TAGS = ["code-search", "test-driven-annotator"]
 _MAX_LISTED = 20
 _SIZES = ("0", "1K", "10K", "100K", "1M", "10M", "100M", "1B")
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~$&!])")
-_IDENTIFIER = re.compile(r"[a-z0-9][a-z0-9.-]{1,40}")
+_HUB_LICENCE = re.compile(  # ids of the Hugging Face Hub
+    r"mit|isc|zlib|ncsa|pddl|odbl|odc-by|gfdl|wtfpl|unlicense|postgresql|c-uda|ms-pl|mpl-2\.0|apache-2\.0|artistic-2\.0"
+    r"|bsd(?:-[23]-clause|-3-clause-clear)?|bsl-1\.0|(?:agpl|gpl|lgpl)-3\.0|gpl-2\.0|lgpl-2\.1|epl-[12]\.0|eupl-1\.[12]"
+    r"|cc0-1\.0|cc-by-(?:2\.0|2\.5|3\.0|4\.0)|cc-by-sa-[34]\.0|cc-by-nc(?:-sa)?-[234]\.0|cc-by-nc-nd-[34]\.0|cc-by-nd-4\.0"
+    r"|cdla-(?:sharing-1|permissive-[12])\.0"
+)
 _CRITERIA = {"exact": "the code completely answers the query", "half": "the code answers at least half of the query"}
 _DESCRIPTIONS = {
     "id": "id of the pair in the input",
@@ -49,46 +53,60 @@ def write_dataset(export: Export, folder: Path) -> None:
         OSError: a file cannot be written.
         RunFolderError: the reviews of the run are damaged.
     """
-    origins, digests = Counter[tuple[str, str]](), list[str]()
+    origins = Counter[tuple[str, str]]()
     (folder / "data").mkdir()
     for name, part in export.iterate_parts("train"):
         path = folder / "data" / f"{name}.parquet"
         write_parquet_rows(path, export.columns, _count_origins(part.iterate_rows(), origins))
-        with path.open("rb") as file:
-            digests.append(file_digest(file, "sha256").hexdigest())
-    (folder / "README.md").write_text(_render_card(export, origins, digests), encoding="utf-8")
+    (folder / "README.md").write_text(_render_card(export, origins, folder), encoding="utf-8")
+
+
+def render_front_matter(fields: Mapping[str, Any], folder: Path, configs: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the front matter of a dataset card. `configs` maps configurations to their files in `folder`, by split."""
+
+    def compute_digest(path: str) -> str:
+        with (folder / path).open("rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+
+    # `load_dataset` caches by the name of the folder and the config, so the config must depend on the data
+    rows = [
+        {
+            "config_name": name,
+            "description": f"SHA-256 of the data: {', '.join(map(compute_digest, files.values()))}",
+            "data_files": [{"split": split, "path": path} for split, path in files.items()],
+        }
+        for name, files in configs.items()
+    ]
+    return f"---\n{yaml.safe_dump({**fields, 'configs': rows}, sort_keys=False, allow_unicode=True)}---\n"
 
 
 def _count_origins(rows: Iterable[Row], origins: Counter[tuple[str, str]]) -> Iterator[Row]:
-    """Count the rows by their input fields `source` and `license` (or `licence`), and yield them unchanged."""
+    """Count the rows by their source and their licence, and yield them unchanged."""
     for row in rows:
-        origins[_find_value(row, SOURCE), _find_value(row, LICENCE)] += 1
+        origins[get_name(row, SOURCE), get_name(row, LICENCE)] += 1
         yield row
 
 
-def _choose_licence(licences: Iterable[str]) -> str:
-    """Return the licence that all pairs have in common, `unknown` if no pair has one, and `other` otherwise."""
-    common, *others = {licence.lower() for licence in licences}
-    if others or not _IDENTIFIER.fullmatch(common):
-        return "other"
-    return "unknown" if common == MISSING else common
+def choose_licence(licences: Iterable[str]) -> str:
+    """Return the id of the licence that all pairs have in common, `unknown` if none has one, and `other` otherwise."""
+    common, *others = {re.sub(r"\s+", "-", licence.lower().removesuffix(" license")) for licence in licences}
+    if common == MISSING and not others:
+        return "unknown"
+    return "other" if others or not _HUB_LICENCE.fullmatch(common) else common
 
 
-def _render_card(export: Export, origins: Counter[tuple[str, str]], digests: Sequence[str]) -> str:
+def _render_card(export: Export, origins: Counter[tuple[str, str]], folder: Path) -> str:
     """Return the dataset card as Markdown with YAML front matter. Call it after writing the rows."""
     name, pairs = escape_surrogates(export.run.path.resolve().name), export.tally.annotations
-    data_files = [{"split": part, "path": f"data/{part}.parquet"} for part in export.parts or ("train",)]
-    # `load_dataset` caches by the name of the folder and the config, so the config must depend on the data
-    config = {"config_name": "default", "description": f"SHA-256 of the data: {', '.join(digests)}"}
-    front_matter = {
+    fields = {
         "pretty_name": name,
-        "license": _choose_licence(licence for _, licence in origins),
+        "license": choose_licence(licence for _, licence in origins),
         **({"annotations_creators": ["machine-generated"]} if isinstance(export.run, RunView) else {}),
         "size_categories": [_choose_size_category(pairs)],
         "task_categories": ["text-retrieval"],
-        "tags": ["code-search", "test-driven-annotator"],
-        "configs": [{**config, "data_files": data_files}],
+        "tags": TAGS,
     }
+    files = {part: f"data/{part}.parquet" for part in export.parts or ("train",)}
     about = "This dataset contains pairs of a search query and a code snippet."
     sections = {"Labels": _render_labels(export)}
     if export.parts:
@@ -103,17 +121,10 @@ def _render_card(export: Export, origins: Counter[tuple[str, str]], digests: Seq
         sections["Agreement between rounds"] = _render_agreement(export.run)
         sections["Estimated error rate"] = _render_error(export.run)
     sections |= {"Sources and licences": _render_origins(origins), "Columns": _render_columns(export)}
-    lines = [
-        "---",
-        yaml.safe_dump(front_matter, sort_keys=False, allow_unicode=True).rstrip(),
-        "---",
-        f"# {_escape_markdown(name)}",
-        "",
-        about,
-    ]
+    lines = [f"# {_escape_markdown(name)}", "", about]
     for title, body in sections.items():
         lines += ["", f"## {title}", "", *body]
-    return "\n".join(lines) + "\n"
+    return render_front_matter(fields, folder, {"default": files}) + "\n".join(lines) + "\n"
 
 
 def _render_labels(export: Export) -> Iterator[str]:
@@ -233,10 +244,6 @@ def _describe_column(column: str) -> str:
     field_name = column.removeprefix(INPUT_PREFIX)
     fallback = f"input field {field_name}" if field_name in _DESCRIPTIONS else "input field"
     return _DESCRIPTIONS.get(column, fallback)
-
-
-def _find_value(row: Row, names: Sequence[str]) -> str:
-    return str(next((row[name] for name in names if row.get(name) not in (None, "")), MISSING))
 
 
 def _choose_size_category(pairs: int) -> str:

@@ -64,7 +64,7 @@ class Format:
 
 
 _COSQA_PLUS = tuple(f"test_agent_{name}.json" for name in ("query", "codebase", "pairs", "pairs_true"))
-_BEIR = ("corpus.jsonl", "queries.jsonl", "qrels/{}.tsv", "qrels/{}.trec")
+_BEIR = ("README.md", "corpus.jsonl", "queries.jsonl", *(f"qrels/{{}}.{suffix}" for suffix in ("tsv", "trec", "jsonl")))
 FORMATS = {
     "jsonl": Format("tables:write_jsonl", "export.jsonl"),
     "csv": Format("tables:write_csv", "export.csv"),

@@ -66,10 +66,10 @@ class RankingRecord(BaseModel):
     """The manifest entry for a complete ranking, with its origin and cost.
 
     `kind` is `searched` for a ranking computed by a searcher, or `taken` for an imported run file. `depth` is the
-    maximum number of codes per query, not counting ties. It is None in folders written by earlier versions of this
-    package. `seconds` maps `index` and `search` to durations. `peak_memory_mb` is measured for the whole process.
-    `found` is the number of lines in the run file. `libraries` maps library names to versions. `training` describes how
-    `agent train` trained the searcher.
+    maximum number of codes per query, not counting ties. It is None if it is unknown (in some imported rankings, and in
+    folders written by earlier versions of this package). `seconds` maps `index` and `search` to durations.
+    `peak_memory_mb` is measured for the whole process. `found` is the number of lines in the run file. `libraries` maps
+    library names to versions. `training` describes how `agent train` trained the searcher.
     """
 
     model_config = ConfigDict(frozen=True)

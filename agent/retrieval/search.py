@@ -110,7 +110,10 @@ def import_ranking(folder: RetrievalFolder, benchmark: Benchmark, name: str, pat
             sizes.append(len(items))
         if not sizes:
             raise InputError("contains no rankings", path=path)
-        return RankingRecord(kind="taken", about=f"imported from {path.name}", found=sum(sizes), depth=max(sizes))
+        # A cut gives most queries the same number of codes. Otherwise, the tool returned the codes that it found.
+        is_cut = 2 * sizes.count(max(sizes)) > len(benchmark.queries)
+        depth = min(max(sizes), folder.identity["depth"]) if is_cut else None
+        return RankingRecord(kind="taken", about=f"imported from {path.name}", found=sum(sizes), depth=depth)
 
     return folder.add_ranking(name, write)
 

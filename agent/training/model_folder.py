@@ -6,6 +6,7 @@ The folder of an unfinished training has a subfolder `.training` with checkpoint
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +16,15 @@ from typing import Any, NamedTuple
 
 from agent.errors import RunFolderError, UsageError
 from agent.retrieval.searchers.base import Progress
-from agent.retrieval.searchers.trained import HEAD, RECORD, BaseRecord, DataRecord, TrainingRecord, read_record
+from agent.retrieval.searchers.trained import (
+    HEAD,
+    RECORD,
+    WITHOUT_HEAD,
+    BaseRecord,
+    DataRecord,
+    TrainingRecord,
+    read_record,
+)
 from agent.store import files
 from agent.training.data import TrainingData
 from agent.training.recipe import Hyperparameters, Recipe
@@ -23,9 +32,7 @@ from agent.training.rows import EpochRows
 
 STATE = ".training"
 _CARD = """---
-library_name: sentence-transformers
-tags: [sentence-transformers, code-search]
-license: {licence}
+{header}
 ---
 
 Code searcher of `agent train --recipe {recipe}`, for `agent retrieval run BENCHMARK --searcher model:FOLDER`:
@@ -142,11 +149,21 @@ def write_model(out: Path, save_weights: Callable[[str], None], record: Training
     with files.writing(out):
         (out / RECORD).unlink(missing_ok=True)
         save_weights(str(out))
-        text, licence = record.model_dump_json(indent=2, exclude={"losses"}), record.base.licence or "unknown"
-        (out / "README.md").write_text(
-            _CARD.format(recipe=record.recipe, licence=licence, record=text), encoding="utf-8"
-        )
+        text = record.model_dump_json(indent=2, exclude={"losses"})
+        card = _CARD.format(header="\n".join(_iterate_card_fields(record)), recipe=record.recipe, record=text)
+        (out / "README.md").write_text(card, encoding="utf-8")
     _write_record(out, record)
+
+
+def _iterate_card_fields(record: TrainingRecord) -> Iterator[str]:
+    """Iterate over the fields of the card for the Hugging Face Hub. A base model in a folder has no name there."""
+    loads, base = record.recipe in WITHOUT_HEAD, record.base.name or ""
+    yield f"library_name: {'sentence-transformers' if loads else 'test-driven-annotator'}"
+    yield f"pipeline_tag: {'sentence-similarity' if loads else 'text-ranking'}"
+    yield f"tags: [{'sentence-transformers, ' if loads else ''}code-search]"
+    yield f"license: {record.base.licence or 'unknown'}"
+    if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", base) and not Path(base).exists():
+        yield f"base_model: {base}"
 
 
 def _write_record(folder: Path, record: TrainingRecord) -> None:

@@ -209,8 +209,8 @@ def describe_scores(scores: RetrievalScores) -> Iterator[str]:
     effect = "count as 0" if scores.which == "all" else "are excluded"
     without = f" Queries without a relevant code ({scores.without_positives:,}) {effect}."
     yield (
-        f"The scores cover {scores.scored:,} of {queries}.{without if scores.without_positives else ''} The "
-        f"benchmark has {plural(scores.judged, 'judged pair')} ({scores.relevant:,} relevant) and "
+        f"The scores cover {scores.scored:,} of {queries}.{without if scores.without_positives else ''} The scored "
+        f"queries have {plural(scores.judged, 'judged pair')} ({scores.relevant:,} relevant), and the benchmark has "
         f"{plural(scores.codes, 'code')}."
     )
     yield (

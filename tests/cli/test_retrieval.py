@@ -200,13 +200,22 @@ class TestScore:
         assert re.search(r"R@3: .*\b2 .*--depth", result.err)
 
     def test_rankings_of_different_depths_are_noted(self, ranked: Commands) -> None:
-        ranked.write("mine.trec", "q1 Q0 c1 1 9 x\nq2 Q0 c3 1 9 x\nq2 Q0 c2 1 8 x\n")
+        ranked.write("mine.trec", "".join(f"q{q} Q0 c{c} 1 {9 - c} x\n" for q in (1, 2) for c in (1, 2)))
         assert ranked("retrieval", "score", "r", "--json").json["notes"] == []
         for command in (("score", "r", "--ranking", "mine=mine.trec"), ("compare", "r")):
             result = ranked("retrieval", *command, "--json")
             (note,) = result.json["notes"]
             assert "bm25 5, bm25-lucene 5, mine 2" in note
             assert note in result.err
+
+    @pytest.mark.parametrize("sizes", [(1, 2, 3), (5, 5, 4)])
+    def test_rankings_with_the_codes_that_a_tool_found_have_no_depth(
+        self, ranked: Commands, sizes: tuple[int, ...]
+    ) -> None:
+        lines = [f"q{q} Q0 c{c + 1} 1 {9 - c} x\n" for q, size in enumerate(sizes, 1) for c in range(size)]
+        ranked.write("mine.trec", "".join(lines))
+        document = ranked("retrieval", "score", "r", "--ranking", "mine=mine.trec", "--json").json
+        assert (len(document["searchers"]), document["notes"]) == (3, [])
 
     def test_alpha_adds_stability(self, ranked: Commands) -> None:
         assert "stability" not in ranked("retrieval", "score", "r", "--json").json

@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.exports.rows import escape_surrogates
+from agent.retrieval.benchmark import open_benchmark
 from agent.types import Pair
 from tests.exports.runs import export_run, make_run, read_lines
 
+PARTS = ("corpus", "queries")
 # query, code and label of each pair
 LABELLED = {
     "a": ("sort", "one", 1),
@@ -32,6 +34,12 @@ LABELLED = {
 def make_labelled_run(folder: Path, labelled: dict[str, tuple[str, str, int | None]] = LABELLED) -> Path:
     pairs = [Pair(id=name, query=query, code=code) for name, (query, code, _) in labelled.items()]
     return make_run(folder / "run", pairs, {name: {"label": label} for name, (*_, label) in labelled.items()})
+
+
+def load_dataset(folder: Path, name: str, split: str) -> Any:
+    import datasets
+
+    return datasets.load_dataset(str(folder), name, split=split, cache_dir=str(folder.parent / "cache"))
 
 
 def read_texts(path: Path) -> dict[str, str]:
@@ -62,8 +70,22 @@ def test_equal_snippets_share_a_document_and_unlabelled_or_conflicting_pairs_are
     assert read_judgements(tmp_path / "beir") == {("sort", "one"): 1, ("sort", "two"): 0, ("join", "one"): 1}
     assert export.left_out == {"without a label": 1}
     sizes, duplicates = export.notes
-    assert re.findall(r"\d+", sizes) == ["3", "3", "2"]
+    assert re.findall(r"\d+", sizes) == ["3", "3", "3", "2"]
     assert re.findall(r"\d+", duplicates) == ["2", "1"]
+
+
+def test_mteb_finds_its_configurations_and_splits(tmp_path: Path) -> None:
+    folder = tmp_path / "beir"
+    export_run(make_labelled_run(tmp_path), "beir", folder)
+    # the names that RetrievalDatasetLoader of mteb 2 reads
+    qrels, corpus, queries = (
+        load_dataset(folder, name, split) for name, split in (("default", "test"), *zip(PARTS, PARTS, strict=True))
+    )
+    assert (corpus.column_names, queries.column_names) == (["_id", "title", "text"], ["_id", "text"])
+    texts = [dict(zip(part["_id"], part["text"], strict=True)) for part in (queries, corpus)]
+    rows = ((texts[0][row["query-id"]], texts[1][row["corpus-id"]], row["score"]) for row in qrels)
+    assert {(query, code): score for query, code, score in rows} == read_judgements(folder)
+    assert len(qrels) == sum(map(len, open_benchmark(folder).grades.values())) == 3
 
 
 def test_ir_measures_accepts_the_judgements(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-from agent.exports.hugging_face import _choose_licence, _choose_size_category, _count_origins
+from agent.exports.hugging_face import _choose_size_category, _count_origins, choose_licence
 from agent.exports.rows import ExportFilter
 from agent.llm.base import Reply
 from agent.store import RunFolder, load_run
@@ -170,6 +170,9 @@ class TestOrigins:
             ([None, None], "unknown"),
             (["MIT", None], "other"),
             (["see the file: LICENSE"], "other"),
+            (["CC BY-SA 4.0", "cc-by-sa-4.0"], "cc-by-sa-4.0"),
+            (["MIT License"], "mit"),
+            (["GPL-3.0-or-later"], "other"),  # the Hub has no such id
             ([["MIT"]], "other"),
         ],
     )
@@ -177,11 +180,12 @@ class TestOrigins:
         origins = Counter[tuple[str, str]]()
         rows = [{"license" if number else "licence": licence} for number, licence in enumerate(licences)]
         assert list(_count_origins(rows, origins)) == rows
-        assert _choose_licence(licence for _, licence in origins) == expected
+        assert choose_licence(licence for _, licence in origins) == expected
 
     def test_sources_and_licences_are_counted(self, tmp_path: Path) -> None:
         metas: list[dict[str, Any]] = [{"source": f"s{number}", "license": "MIT"} for number in range(21)]
-        metas += [{"source": "cosqa", "licence": "C-UDA"}] * 3 + [{"source": "cosqa"}, {"license": "MIT"}, {}]
+        metas += [{"repository": "cosqa", "source": "web", "licence": "C-UDA"}] * 3
+        metas += [{"source": "cosqa"}, {"license": "MIT"}, {}]
         input_pairs = [Pair(id=str(number), query="q", code="c", meta=meta) for number, meta in enumerate(metas)]
         export_run(make_run(tmp_path / "run", input_pairs), "hf", tmp_path / "hf")
         metadata, sections = read_card(tmp_path / "hf")
@@ -190,7 +194,7 @@ class TestOrigins:
         assert "| cosqa | C-UDA | 3 |\n| s0 | MIT | 1 |" in section
         assert re.search(r"\b5 other .* 5 pairs", section)
         assert re.search("`source` .*: 2\\.", section)
-        assert re.search("`license` or `licence` .*: 2\\.", section)
+        assert re.search("`licence` or `license` .*: 2\\.", section)
 
 
 def test_hostile_names_are_escaped(tmp_path: Path) -> None:

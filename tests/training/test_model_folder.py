@@ -7,10 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from agent.errors import RunFolderError, UsageError
 from agent.retrieval.searchers.trained import TrainingRecord, read_record
-from agent.training.model_folder import Job, check_folder, find_checkpoint, make_record, open_folder
+from agent.training.model_folder import Job, check_folder, find_checkpoint, make_record, open_folder, write_model
 from agent.training.recipe import Hyperparameters
 from tests.training.tiny import make_data
 
@@ -49,6 +50,29 @@ def test_the_newest_complete_checkpoint_is_resumed(tmp_path: Path) -> None:
     add_checkpoint(tmp_path, 11, state="")
     add_checkpoint(tmp_path, 12, state='{"epoch": 1')
     assert find_checkpoint(tmp_path) == newest
+
+
+@pytest.mark.parametrize(
+    ("recipe", "library", "task"),
+    [
+        ("biencoder", "sentence-transformers", "sentence-similarity"),
+        ("macp", "sentence-transformers", "sentence-similarity"),
+        ("siamese", "test-driven-annotator", "text-ranking"),
+        ("coclr", "test-driven-annotator", "text-ranking"),
+        ("unif", "test-driven-annotator", "text-ranking"),
+    ],
+)
+@pytest.mark.parametrize(("base", "on_hub"), [("owner/model", "owner/model"), ("./base", None), (None, None)])
+def test_a_card_names_the_library_that_loads_the_model(
+    tmp_path: Path, recipe: str, library: str, task: str, base: str | None, on_hub: str | None
+) -> None:
+    card = SimpleNamespace(base_model=base, base_model_revision=None, license=None if base is None else "mit")
+    record = make_record(make_job(tmp_path, recipe=SimpleNamespace(name=recipe)), card)
+    write_model(tmp_path, lambda _: None, record)
+    header = yaml.safe_load((tmp_path / "README.md").read_text().split("---\n")[1])
+    assert (header["library_name"], header["pipeline_tag"], header.get("base_model")) == (library, task, on_hub)
+    assert header["license"] == ("unknown" if base is None else "mit")
+    assert ("sentence-transformers" in header["tags"]) == (library == "sentence-transformers")
 
 
 @pytest.mark.parametrize("name", ["file", "link", "folder", "file/models/out"])
