@@ -107,7 +107,7 @@ def _read_data(path: Path, options: TrainOptions, steps: Steps) -> tuple[Trainin
 
 def _print_leaks(console: Console, leaks: Leaks) -> None:
     for leak in leaks.found[:_MAX_LISTED]:
-        print_text(console, one_line(f"{leak.benchmark}: {leak.kind} {leak.id} is in training: {leak.text}", 160))
+        print_text(console, one_line(f"leak ({leak.kind}): {leak.benchmark} {leak.id}: {leak.text}", 160))
 
 
 def _collect_changes(options: TrainOptions) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def open_target(target: Path, entries: frozenset[str], *, force: bool) -> Iterat
     If the block fails, the temporary path is removed and `target` is unchanged.
 
     Raises:
-        UsageError: `target` exists and must not be replaced, or its parent folder does not exist.
+        UsageError: `target` exists and must not be replaced.
         StorageError: `target` cannot be written.
     """
     check_target(target, entries, force=force)
@@ -50,18 +50,21 @@ def open_target(target: Path, entries: frozenset[str], *, force: bool) -> Iterat
 
 
 def check_target(target: Path, entries: frozenset[str], *, force: bool) -> None:
-    """Check that an export may be written to `target`.
+    """Check that an export may be written to `target`, and create its parent folders.
 
     With `force`, an existing file may be replaced. An existing folder may be replaced if it contains only the files in
     `entries`.
 
     Raises:
-        UsageError: the name is reserved, the parent folder is missing, or the target must not be replaced.
+        UsageError: the name is reserved, a parent folder cannot be created, or the target must not be replaced.
     """
     if target.name in _RUN_FILES:
         raise UsageError(f"{target}: this file name is reserved for run folders. Choose another path (-o).")
-    if not target.parent.is_dir():
-        raise UsageError(f"{target}: folder {target.parent} does not exist. Create it, or choose another path (-o).")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = f"folder {target.parent} cannot be created ({error.strerror})"
+        raise UsageError(f"{target}: {problem}. Choose another path (-o).") from error
     if not target.exists() and not target.is_symlink():
         return
     if not force:

@@ -78,7 +78,7 @@ def test_export_replaces_only_an_earlier_export_and_only_with_force(agent: Comma
         ("hf", "out", ("--force",), "out"),
         ("jsonl", "folder", ("--force",), "folder"),
         ("jsonl", "run/labels.jsonl", ("--force",), "run/labels.jsonl"),
-        ("jsonl", "gone/out", (), "gone/out"),
+        ("jsonl", "out/out", (), "out/out"),
     ):
         refused = agent("export", "run", "--to", to, "-o", out, *force)
         assert (refused.code, refused.out) == (2, "")

@@ -88,7 +88,7 @@ def test_failed_report_leaves_no_file(agent: Commands) -> None:
         (("empty",), 2, "empty: "),
         (("run", "--gold", "gone.jsonl"), 2, "gone.jsonl"),
         (("run", "--gold", "others.jsonl"), 2, "others.jsonl"),
-        (("run", "-o", "gone/page.html"), 2, "gone/page.html: "),
+        (("run", "-o", "others.jsonl/page.html"), 2, "others.jsonl/page.html: "),
         (("run", "-o", "empty"), 2, "empty: "),
         (("run", "--max-mb", "1"), 2, "--max-mb"),
     ):

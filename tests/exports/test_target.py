@@ -33,6 +33,17 @@ def test_a_failed_export_leaves_the_target_unchanged(
     assert (target / "a" if entries else target).read_text() == "old"
 
 
+@pytest.mark.parametrize("entries", [frozenset(), ENTRIES])
+def test_missing_parent_folders_are_created(tmp_path: Path, entries: frozenset[str]) -> None:
+    target = tmp_path / "new" / "er" / "out"
+    with open_target(target, entries, force=False) as draft:
+        (draft / "a" if entries else draft).write_text("text")
+    assert target.exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError), open_target(tmp_path / "file" / "out", entries, force=False):
+        pass
+
+
 def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "out" / "a").mkdir(parents=True)
     (tmp_path / "out" / "a" / "mine").touch()
