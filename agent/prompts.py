@@ -42,7 +42,10 @@ from agent.prompt_text import (
 )
 from agent.types import Message
 
-_RENDER_ERRORS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, RecursionError)
+_RENDER_ERRORS = (
+    *(TemplateError, TypeError, ValueError, AttributeError, LookupError),
+    *(RecursionError, ArithmeticError, MemoryError),
+)
 _HIDDEN_FIELDS = frozenset({"id", "label", "votes", "why", "meta"})
 _DATA = "_data"
 _MAX_NAME_LENGTH = 20
@@ -80,12 +83,13 @@ class Prompts:
     the roles of user-defined nodes.
 
     Raises:
-        PromptError: a template is missing, unreadable or malformed, or uses a variable that its role does not declare.
+        PromptError: a template is missing, unreadable or malformed, uses a variable that its role does not declare, or
+            is a link in `folder`. Prompts are sent to a server, so a link could reveal any file of the user.
     """
 
     def __init__(self, folder: Path | None = None, roles: Iterable[Role] = ()) -> None:
         user_sources = {} if folder is None else _read_templates(folder)
-        self._sources = {**_read_templates(find_data_folder("prompts")), **user_sources}
+        self._sources = {**_read_templates(find_data_folder("prompts"), may_link=True), **user_sources}
         self._environment, self._trees = _compile(tuple(self._sources.items()))
         roles = tuple(roles)
         known = {role.name for role in roles}
@@ -163,6 +167,18 @@ class Prompts:
             self.render(role, {**role.variables, "criterion": "half"})
 
 
+class _Environment(ImmutableSandboxedEnvironment):
+    """Templates cannot repeat texts or compute powers, which could use any amount of memory and time."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Multiply two numbers, and reject everything else."""
+        if operator == "*" and isinstance(left, int | float) and isinstance(right, int | float):
+            return super().call_binop(context, operator, left, right)
+        raise TypeError(f"{operator!r} can only multiply two numbers")
+
+
 class _Plain(str):
     """A text that a template may output without delimiters."""
 
@@ -198,9 +214,13 @@ def _mark_plain(variables: Mapping[str, Any]) -> dict[str, Any]:
     return {**variables, **plain}
 
 
-def _read_templates(folder: Path) -> dict[str, str]:
+def _read_templates(folder: Path, *, may_link: bool = False) -> dict[str, str]:
+    paths = sorted(folder.glob("*.j2"))
+    for path in paths:
+        if not path.is_file() or (path.is_symlink() and not may_link):  # some installers link the files of packages
+            raise PromptError(f"{path}: is a link or not a regular file. Replace it with a regular file.")
     try:
-        sources = {path.name: path.read_text("utf-8") for path in sorted(folder.glob("*.j2"))}
+        sources = {path.name: path.read_text("utf-8") for path in paths}
     except (OSError, UnicodeDecodeError) as error:
         raise PromptError(f"cannot read the prompt templates in {folder}: {error}") from error
     if not sources:
@@ -225,6 +245,8 @@ def _parse(
         environment.get_template(name)
     except TemplateSyntaxError as error:
         raise PromptError(f"{name}:{error.lineno}: {error.message}") from error
+    except (RecursionError, MemoryError, SyntaxError) as error:
+        raise PromptError(f"{name}: is too large or nested too deeply ({error})") from error
     for part in meta.find_referenced_templates(tree):
         if part is None:
             raise PromptError(f"{name} includes a part whose name is computed. Use a constant name")
@@ -234,7 +256,7 @@ def _parse(
 
 
 def _create_environment(sources: Mapping[str, str]) -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+    environment = _Environment(
         loader=DictLoader(sources),
         undefined=StrictUndefined,
         autoescape=False,

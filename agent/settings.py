@@ -43,7 +43,7 @@ class Settings(Config, ModelSettings):
     )
     cache: Trusted[Path | None] = Field(
         default=None,
-        description="File that caches model replies across runs; commands use runs/cache.sqlite by default",
+        description="File that caches model replies across runs; by default, commands use a file in your cache folder",
     )
 
 

@@ -120,10 +120,17 @@ def find_browser() -> str | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Restore the SIGINT handler, which child processes inherit, and hide the developer's own settings file.
+    """Replace the user's cache folder, hide the user's settings file, and restore the SIGINT handler.
 
-    Background processes of a script ignore SIGINT.
+    Child processes inherit all three. Background processes of a script ignore SIGINT.
     """
+    if not hasattr(config, "workerinput"):  # workers inherit the folder
+        for tool in ("pip", "uv"):
+            home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+            os.environ.setdefault(f"{tool.upper()}_CACHE_DIR", f"{home}/{tool}")
+        folder = os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="agent-test-cache-")
+        Path(folder).chmod(0o755)
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     folder, real_folder = Path(tempfile.mkdtemp(prefix="agent-config-")), Path(os.environ.get("XDG_CONFIG_HOME", ""))

@@ -74,7 +74,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     models, cache = settings.models(), settings.cache
     out = options.out or choose_folder(dataset, "ablation", models.join_names())
     _check_folder(out, chosen, len(selected), rounds)
-    check_writable(out, cache)
+    check_writable(out, cache, named=options.out is not None)
     print_unused_options(console, options, chosen, models)
     if "variant" in options.collect_flags():
         print_text(console, "note: -c variant has no effect: --variants selects the variants to compare")

@@ -168,7 +168,7 @@ def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
         RunFolderError: the folder is damaged, is in use, or belongs to a different run.
     """
     options, config = setup.options, setup.config
-    check_writable(setup.out, setup.cache)
+    check_writable(setup.out, setup.cache, named=options.out is not None)
     print_unused_options(console, options, [setup.variant], setup.models)
     stop_error: KeyboardInterrupt | RunStopped | None = None
     with Display(console) as display, export_traces(config.tracing, lambda text: display(Note(text))):

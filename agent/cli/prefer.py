@@ -48,7 +48,7 @@ def run(a: Path, b: Path, options: PreferOptions) -> None:
         raise UsageError(f"-o: {out} is the folder of a run. Pass another folder.")
     with console.status(f"reading {one_line(str(a))} and {one_line(str(b))}"):
         comparisons, queries = preferences.draw_comparisons(a, b, options.sample, options.seed, options.field_map)
-    check_writable(out, None)
+    check_writable(out, None, named=options.out is not None)
     pairs = [pair for orders in comparisons for pair in orders]
     sample = hashlib.sha256("".join(pair.input_sha256() for pair in pairs).encode()).hexdigest()[:16]
     if any(review.sample != sample for review in read_reviews(out / files.REVIEWS)):

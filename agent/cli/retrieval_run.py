@@ -49,14 +49,14 @@ def run(
             benchmark.
         typer.Exit: the command stopped early. To resume, run the same command again.
     """
-    notes, path = Console(stderr=True), Path(source.path)
+    notes, path, named = Console(stderr=True), Path(source.path), out is not None
     out = out or choose_folder(path)
     if len(set(names)) < len(names):
         raise UsageError(f"--searcher: {', '.join(names)}. Pass each searcher only once.")
     with notes.status(f"reading {one_line(str(path))}"):
         benchmark = open_benchmark(path, source.codes, **source.model_dump(exclude={"path", "codes"}))
     searchers = [make_searcher(name, replace(options, embeddings=out / EMBEDDINGS)) for name in names]
-    check_writable(out, None)
+    check_writable(out, None, named=named)
     sizes = f"{plural(len(benchmark.queries), 'query', 'queries')}, {plural(len(benchmark.codes), 'code')}"
     print_text(notes, f"{benchmark.name}: {sizes}")
     for note in benchmark.notes:

@@ -21,6 +21,7 @@ from agent.datasets.formats import strip_suffixes
 from agent.errors import RunFolderError, RunStopped, UsageError
 from agent.exports.target import check_target
 from agent.store.run_view import load_run
+from agent.store.user_folder import check_made, record_made
 from agent.wording import plural
 
 _log = logging.getLogger(__name__)
@@ -35,16 +36,25 @@ def print_input_notes(dataset: Dataset, console: Console) -> None:
 
 
 def choose_folder(pairs: Dataset, *parts: str) -> Path:
-    """Return the path of a folder in `runs/`, named after the first file of pairs and `parts`."""
+    """Return the path of a folder in `runs/`, named after the first file of pairs and `parts`.
+
+    Raises:
+        RunFolderError: the folder exists, and this user did not make it.
+    """
     name = "-".join([strip_suffixes(pairs.paths[0]), *parts])
-    return Path("runs") / (re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "run")
+    folder = Path("runs") / (re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "run")
+    check_made(folder)
+    return folder
 
 
-def check_writable(out: Path, cache: Path | None) -> None:
+def check_writable(out: Path, cache: Path | None, *, named: bool = True) -> None:
     """Create the output folders before any model call.
+
+    Unless the user `named` the folder `out`, it is recorded as made by this user.
 
     Raises:
         UsageError: an output folder is a file or cannot be created, or the cache is not a regular file.
+        RunFolderError: `out` was not named, and another user made it.
     """
     folders = {"-o": out}
     if cache is not None:
@@ -58,6 +68,8 @@ def check_writable(out: Path, cache: Path | None) -> None:
         except OSError as error:
             problem = "is a file" if folder.is_file() else f"cannot be created ({error.strerror})"
             raise UsageError(f"{option}: {folder} {problem}. Pass another folder.") from error
+    if not named:
+        record_made(out)
 
 
 def check_corpus_output(out: Path, inputs: Iterable[Path], *, force: bool) -> None:

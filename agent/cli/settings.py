@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from agent.errors import ConfigError
 from agent.graph import Variant, collect_roles, find_readers, load_variant, writes_programs
 from agent.llm.models import Models, are_scripted
 from agent.settings import EXTRA_SETTINGS, MODEL_SETTINGS, Source, describe_value, merge_sources, read_sources
+from agent.store.user_folder import get_default_cache
 
-_CACHE = Path("runs/cache.sqlite")
+_FORMER_CACHE = Path("runs/cache.sqlite")
 
 
 class _Loader(yaml.SafeLoader):
@@ -79,11 +81,20 @@ class ChosenSettings:
         model_settings = {key: values.pop(key) for key in EXTRA_SETTINGS if key in values}
         values = {**_assign(values, options.assignments), **(overrides or {})}
         self.config = build_config(values, labels=options.collect_flags())
-        self.cache = model_settings.pop("cache", _CACHE)
+        self._cache, self._console = model_settings.pop("cache", None), console
         self.prompts = model_settings.pop("prompts", None)
         default_names = model_settings.pop("model", None)
         self.names = model_names or default_names
         self._model_settings = model_settings
+
+    @cached_property
+    def cache(self) -> Path:
+        """The reply cache. Prints a note if the folder has a cache that is not used by default."""
+        cache: Path = self._cache or get_default_cache()
+        if self._cache is None and _FORMER_CACHE.exists():
+            text = f"note: replies are cached in {cache}. To use {_FORMER_CACHE}, pass --cache {_FORMER_CACHE}"
+            print_text(self._console, text)
+        return cache
 
     def models(self, **more: Any) -> Models:
         """Build the models. `more` overrides the settings.

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from agent.datasets.encoding import dumps
 from agent.errors import InputError
-from agent.store.files import remove_drafts, replacing
+from agent.store.files import replacing
 
 
 def get_removed_path(out: Path) -> Path:
@@ -51,13 +51,12 @@ def _encode(item: Mapping[str, Any]) -> bytes:
 def open_output(out: Path) -> Iterator[CorpusWriter]:
     """Open the two files for writing. Both replace earlier versions only if the block succeeds.
 
-    The folder must exist. Removes the drafts of killed writers.
+    The folder must exist.
 
     Raises:
         StorageError: a file cannot be written. The earlier versions are kept.
     """
     removed = get_removed_path(out)
-    remove_drafts(out.parent, (out.name, removed.name))
     with (
         replacing(removed) as removed_draft,
         replacing(out) as draft,

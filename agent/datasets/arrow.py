@@ -14,10 +14,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, Any
 
-from agent.datasets.sources import BadLine, SourceRow
+from agent.datasets.sources import LONGEST_LINE, BadLine, SourceRow
 from agent.errors import ExtraMissing, InputError
 
 _BATCH = 1000  # maximum number of rows converted to Python objects at a time
+_OBJECT_SIZE = 50
+_MAX_SIZE, _MAX_RATIO = 256 << 20, 50  # limits of a group of rows, in bytes and times its compressed size
 _BAD_VALUES = (ValueError, KeyError, TypeError, OverflowError, NotImplementedError)
 _SAVED = ("dataset_dict.json", "state.json")
 _MARKS = (*_SAVED, "dataset_info.json", "dataset_infos.json", "README.md", "data")
@@ -40,13 +42,61 @@ def read_parquet(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
             if not file.seekable() or path.suffix.lower() == ".gz":
                 shutil.copyfileobj(file, unpacked)  # Parquet readers seek to the end of the file first
                 file = unpacked
-            table = pyarrow.parquet.ParquetFile(file)
+            dictionaries = _find_dictionaries(pyarrow.parquet.read_metadata(file), path)
+            table = pyarrow.parquet.ParquetFile(file, read_dictionary=dictionaries)
             names = table.schema_arrow.names
             if duplicate := next((name for name in names if names.count(name) > 1), None):
                 raise InputError(f"has two columns named {duplicate!r}. Rename one", path=path)
-            yield from convert_batches(table.iter_batches(_BATCH))
+            yield from convert_batches(part for batch in table.iter_batches(_BATCH) for part in _split(batch, path))
     except (pyarrow.ArrowException, ValueError, OverflowError) as error:
         raise InputError(f"cannot be read as Parquet ({error})", path=path) from None
+
+
+def _find_dictionaries(metadata: Any, path: Path) -> list[str]:
+    """Return the columns of texts. Read as dictionaries, equal texts need memory only once.
+
+    Raises:
+        InputError: the file is small, but needs too much memory.
+    """
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        columns = [group.column(position) for position in range(group.num_columns)]
+        size = sum(column.total_uncompressed_size + 8 * column.num_values for column in columns)
+        if size > max(_MAX_SIZE, _MAX_RATIO * sum(column.total_compressed_size for column in columns)):
+            raise InputError(f"expands to more than {_MAX_SIZE >> 20} MB, {_MAX_RATIO} times its size", path=path)
+    columns = [metadata.schema.column(position) for position in range(metadata.num_columns)]
+    texts = [column.path for column in columns if column.logical_type.type == "STRING"]
+    return [path for path in texts if ".key_value." not in path]  # Arrow cannot flatten maps of dictionaries
+
+
+def _split(batch: Any, path: Path) -> Iterator[Any]:
+    """Split a batch into parts that need little memory as Python objects.
+
+    Raises:
+        InputError: a row is too large.
+    """
+    if sum(map(_measure, batch.columns)) <= 2 * LONGEST_LINE:
+        yield batch
+    elif batch.num_rows == 1:
+        raise InputError(f"a row is larger than {2 * LONGEST_LINE >> 20} MB", path=path)
+    else:
+        half = batch.num_rows // 2
+        yield from (*_split(batch.slice(0, half), path), *_split(batch.slice(half), path))
+
+
+def _measure(array: Any) -> int:
+    """Return the approximate size of an Arrow array as Python objects, in bytes."""
+    import pyarrow
+    import pyarrow.compute
+
+    size: int = _OBJECT_SIZE * len(array) + array.nbytes
+    if pyarrow.types.is_dictionary(array.type):
+        lengths = pyarrow.compute.binary_length(array.dictionary)
+        return size + (pyarrow.compute.sum(lengths.take(array.indices)).as_py() or 0)
+    if pyarrow.types.is_struct(array.type):
+        return size + sum(map(_measure, array.flatten()))
+    is_list = pyarrow.types.is_nested(array.type) and not pyarrow.types.is_map(array.type)
+    return size + (_measure(array.flatten()) if is_list else 0)
 
 
 def convert_batches(batches: Any) -> Iterator[SourceRow | BadLine]:
@@ -151,6 +201,7 @@ def read_folder(folder: Path) -> Iterator[SourceRow | BadLine]:
     """
     try:
         import datasets
+        import pyarrow.parquet
         import yaml
     except ImportError as error:
         raise ExtraMissing("io", error) from error
@@ -159,6 +210,8 @@ def read_folder(folder: Path) -> Iterator[SourceRow | BadLine]:
         with TemporaryDirectory() as scratch:  # keeps the user's cache clean; streaming copies no data
             read = partial(datasets.load_dataset, streaming=True, cache_dir=scratch)
             _check_paths(folder)
+            for path in folder.rglob("*.parquet"):
+                _find_dictionaries(pyarrow.parquet.read_metadata(path), path)
             rows = (datasets.load_from_disk if saved_to_disk else read)(str(folder))
             if isinstance(rows, dict):
                 rows = _get_only_split(folder, rows, saved_to_disk=saved_to_disk)

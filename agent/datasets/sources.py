@@ -19,8 +19,9 @@ from agent.errors import InputError
 
 STDIN = Path("-")
 _BUFFER = 1 << 18
-# In bytes. The limit also protects against compressed files that expand without limit.
-LONGEST_LINE = 256 << 20
+# In bytes. The limit also protects against compressed files that expand without limit. Parsed JSON can need thirty
+# times as much memory.
+LONGEST_LINE = 16 << 20
 _BOM = b"\xef\xbb\xbf"
 _NOT_REGULAR = "it is a pipe, a socket or a device"
 
@@ -115,6 +116,19 @@ def read_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
         if len(line) > LONGEST_LINE:
             raise InputError(f"the line is longer than {LONGEST_LINE >> 20} MB", path=display_name(path), line=number)
         yield strip_bom(line, path) if number == 1 else line
+
+
+def read_all(file: IO[bytes], path: Path, limit: int) -> bytes:
+    """Return the content of a file without a byte order mark (BOM). The limit in bytes applies to compressed files.
+
+    Raises:
+        InputError: the file is UTF-16, or is larger than the limit.
+    """
+    is_compressed = path.suffix.lower() == ".gz"
+    data = file.read(limit + 1 if is_compressed else -1)
+    if is_compressed and len(data) > limit:
+        raise InputError(f"is larger than {limit >> 20} MB. Decompress it first (gunzip)", path=path)
+    return strip_bom(data, path)
 
 
 def strip_bom(start: bytes, path: Path) -> bytes:

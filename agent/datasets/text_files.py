@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from agent.datasets.encoding import DECODER, describe_json_error, loads
-from agent.datasets.sources import LONGEST_LINE, BadLine, SourceRow, display_name, read_lines, strip_bom
+from agent.datasets.sources import LONGEST_LINE, BadLine, SourceRow, display_name, read_all, read_lines
 from agent.errors import InputError
 from agent.wording import plural
 
+_LARGEST_COMPRESSED_ARRAY = 64 << 20
+_FIRST_PIECE = 1 << 14  # in characters
+_LONGEST_TOKEN = 16  # such as false, or an escaped character
 _BLANK = re.compile(r"[ \t\r\n]*")
 _NO_UTF8 = re.compile("[\ud800-\udfff]")
 _CAUSES = {
@@ -56,7 +60,7 @@ def read_json_array(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine
     Raises:
         InputError: the array is malformed.
     """
-    data = strip_bom(file.read(), path)
+    data = read_all(file, path, _LARGEST_COMPRESSED_ARRAY)
     if not data.lstrip().startswith(b"["):
         yield from read_json_lines(io.BytesIO(data), path)
         return
@@ -79,7 +83,7 @@ def _iterate_elements(text: str, path: Path) -> Iterator[SourceRow]:
             break
         number += 1
         try:
-            value, end = DECODER.raw_decode(text, start)
+            value, end = _decode_element(text, start)
         except (ValueError, RecursionError) as error:
             line = getattr(error, "lineno", line)
             raise InputError(f"element {number}: {describe_json_error(error)}", path=path, line=line) from None
@@ -93,6 +97,28 @@ def _iterate_elements(text: str, path: Path) -> Iterator[SourceRow]:
     if rest != len(text):
         line += text.count("\n", delimiter, rest)
         raise InputError("invalid JSON: unexpected text after the end of the array", path=path, line=line)
+
+
+def _decode_element(text: str, start: int) -> tuple[Any, int]:
+    """Decode the JSON value at `start`. Return it with its end.
+
+    Raises:
+        ValueError: the value is malformed, or longer than `LONGEST_LINE`.
+    """
+    size = _FIRST_PIECE
+    while True:
+        piece, is_last = text[start : start + size], start + size >= len(text)
+        try:
+            value, end = DECODER.raw_decode(piece)
+            if end < len(piece) or is_last:  # otherwise, a number may continue
+                return value, start + end
+        except json.JSONDecodeError as error:
+            is_truncated = error.msg.startswith("Unterminated") or error.pos + _LONGEST_TOKEN > size
+            if is_last or not is_truncated:
+                raise json.JSONDecodeError(error.msg, text, start + error.pos) from None
+        if size >= LONGEST_LINE:
+            raise ValueError(f"a value is longer than {LONGEST_LINE >> 20} MB")
+        size *= 32
 
 
 def _skip_blank(text: str, position: int) -> int:
@@ -111,14 +137,15 @@ def read_table(file: IO[bytes], path: Path, delimiter: str | None = None) -> Ite
     """
     # The limit applies to the whole process, so never lower it.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
-    lines = (line.decode("utf-8", "surrogateescape") for line in read_lines(file, path))
+    sizes = [0]  # of the lines of the current row
+    lines = (line.decode("utf-8", "surrogateescape") for line in _limit_rows(read_lines(file, path), sizes, path))
     first = next(lines, "")
     reader = csv.reader(chain([first], lines), delimiter=delimiter or max(",;\t", key=first.count), strict=True)
     names: list[str] | None = None
     number, next_line = 0, 1
     try:
         for row in reader:
-            line, next_line = next_line, reader.line_num + 1
+            line, next_line, sizes[0] = next_line, reader.line_num + 1, 0
             if not any(row):
                 continue
             if names is None:
@@ -133,6 +160,15 @@ def read_table(file: IO[bytes], path: Path, delimiter: str | None = None) -> Ite
     except csv.Error as error:
         cause = next((words for part, words in _CAUSES.items() if part in str(error)), str(error))
         raise InputError(f"row {number + 1}: {cause}", path=display_name(path), line=next_line) from None
+
+
+def _limit_rows(lines: Iterator[bytes], sizes: list[int], path: Path) -> Iterator[bytes]:
+    """Iterate over lines. The caller sets `sizes[0]` to 0 after each row, because a row may have several lines."""
+    for line in lines:
+        sizes[0] += len(line)
+        if sizes[0] > LONGEST_LINE:
+            raise InputError(f"a row is longer than {LONGEST_LINE >> 20} MB", path=display_name(path))
+        yield line
 
 
 def _parse_header(row: Sequence[str], path: Path, line: int) -> list[str]:

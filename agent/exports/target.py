@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from agent.errors import UsageError
 from agent.store import files
-from agent.store.files import replacing, writing
+from agent.store.files import open_draft, replacing
 
 _RUN_FILES = files.PROTECTED | {files.LABELS}
 
@@ -32,21 +30,17 @@ def open_target(target: Path, entries: frozenset[str], *, force: bool) -> Iterat
         with replacing(target) as draft:
             yield draft
         return
-    with writing(target):
-        draft, old = (target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}.{end}") for end in ("tmp", "old"))
-        draft.mkdir()
+    with open_draft(target, is_folder=True) as draft:
+        old = draft.with_suffix(".old")
+        yield draft
+        if target.exists():
+            target.rename(old)
         try:
-            yield draft
-            if target.exists():
-                target.rename(old)
-            try:
-                draft.rename(target)
-            except OSError:
-                old.rename(target)
-                raise
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+            draft.rename(target)
+        except OSError:
+            old.rename(target)
+            raise
+        files.remove(old)
 
 
 def check_target(target: Path, entries: frozenset[str], *, force: bool) -> None:

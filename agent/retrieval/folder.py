@@ -25,7 +25,7 @@ from agent.retrieval.rankings import encode_id
 from agent.retrieval.results import Comparisons, RetrievalScores
 from agent.retrieval.searchers.trained import TrainingRecord
 from agent.store import files
-from agent.store.files import Parsed, lock_folder, read_document, remove_drafts, replacing, writing
+from agent.store.files import Parsed, lock_folder, read_document, replacing, writing
 from agent.store.manifest import as_json, list_differences, utc_now
 from agent.types import SCHEMA_VERSION
 
@@ -45,18 +45,6 @@ JUDGEMENTS_TREC = "judgements.qrels"
 RETRIEVAL_FOLDER = "retrieval"
 # Results computed from rankings and labels. They become out of date when rankings or labels change.
 RESULTS: Mapping[str, type[RetrievalScores | Comparisons]] = {SCORES: RetrievalScores, COMPARISON: Comparisons}
-_WRITTEN_FILES = (
-    files.MANIFEST,
-    QUERIES,
-    QRELS,
-    SCORES,
-    SCORES_CSV,
-    SCORES_JSONL,
-    COMPARISON,
-    POOL,
-    JUDGEMENTS,
-    JUDGEMENTS_TREC,
-)
 _REMEDY = "Remove the file if it can be recreated, or choose another folder."
 _MAX_FILE_NAME = 100
 T = TypeVar("T")
@@ -349,13 +337,8 @@ def open_for_writing(path: Path) -> Iterator[RetrievalFolder]:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Lock the folder and remove files left by killed writers."""
     lock = lock_folder(path)
     try:
-        remove_drafts(path, _WRITTEN_FILES)
-        with writing(path):
-            for draft in (path / RANKINGS).glob(".*.tmp"):
-                draft.unlink(missing_ok=True)
         yield
     finally:
         os.close(lock)

@@ -14,6 +14,8 @@ from agent.errors import RunFolderError, StorageError
 from agent.scratch import MAX_VALUE_BYTES, connect
 from agent.store.files import RESUME_HINT, sync_to_disk, writing
 
+MAX_TEXT_BYTES = 20 << 20
+"""Maximum size of a compressed text, in bytes. Parsed JSON can need thirty times the memory of its text."""
 _BUSY_SECONDS = 15.0
 _CAUSES = {
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -136,9 +138,8 @@ class Database:
                         for statement in self.tables.split(";"):
                             connection.execute(statement)
                         connection.execute(f"PRAGMA application_id = {self.application_id}")
-            # Reject views and triggers, which an untrusted file may contain. Names that begin with sqlite_ are
-            # internal.
-            query = "SELECT sql FROM sqlite_master WHERE sql NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+            # Reject all other objects, such as views and triggers, which an untrusted file may contain.
+            query = "SELECT sql FROM sqlite_master WHERE sql NOT NULL"
             present = {_collapse_spaces(sql) for (sql,) in connection.execute(query)}
             (application_id,) = connection.execute("PRAGMA application_id").fetchone()
             if application_id != self.application_id or present != set(map(_collapse_spaces, self.tables.split(";"))):
@@ -149,19 +150,20 @@ class Database:
         return connection
 
 
-def decompress(content: bytes) -> bytes:
-    """Decompress the output of `zlib.compress`, up to `MAX_VALUE_BYTES`.
+def decompress(content: bytes, limit: int | None = None) -> bytes:
+    """Decompress the output of `zlib.compress`, up to `limit` bytes (default: `MAX_TEXT_BYTES`).
 
     Raises:
-        ValueError: `content` is damaged, or decompresses to more than `MAX_VALUE_BYTES`.
+        ValueError: `content` is damaged, or decompresses to more than `limit`.
     """
     decompressor = zlib.decompressobj()
+    limit = max(MAX_TEXT_BYTES if limit is None else limit, 1)  # zlib does not limit the size if the limit is 0
     try:
-        data = decompressor.decompress(content, MAX_VALUE_BYTES)
+        data = decompressor.decompress(content, limit)
     except (zlib.error, TypeError) as error:
         raise ValueError(str(error)) from None
     if not decompressor.eof:
-        cause = "is truncated" if len(data) < MAX_VALUE_BYTES else f"is larger than {MAX_VALUE_BYTES >> 20} MB"
+        cause = "is truncated" if len(data) < limit else f"is larger than {MAX_TEXT_BYTES >> 20} MB"
         raise ValueError(f"compressed text {cause}")
     return data
 

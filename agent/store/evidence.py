@@ -15,7 +15,7 @@ from agent.errors import RunFolderError
 from agent.history import Exchange, History
 from agent.llm.base import Reply
 from agent.store.cache import pack_reply, unpack_reply
-from agent.store.database import Database, decompress
+from agent.store.database import MAX_TEXT_BYTES, Database, decompress
 from agent.store.files import check_run_file
 from agent.types import Usage, sum_or_none
 from agent.wording import describe_error
@@ -95,10 +95,10 @@ class EvidenceStore(Database):
         if not rows:
             return None
         try:
-            record = loads(decompress(rows[0][0]))
+            record, texts = loads(decompress(rows[0][0])), dict[str, str]()
             for event in record["events"]:
                 if event["kind"] == "exchange":
-                    event["messages"] = [self._restore_message(message) for message in event["messages"]]
+                    event["messages"] = [self._restore_message(message, texts) for message in event["messages"]]
             return History.model_validate(record)
         except (ValueError, TypeError, KeyError) as error:
             raise RunFolderError(
@@ -190,13 +190,16 @@ class EvidenceStore(Database):
         """Whether any history is stored."""
         return bool(self.execute("SELECT 1 FROM records LIMIT 1"))
 
-    def _restore_message(self, message: dict[str, str]) -> dict[str, str]:
-        if "content_hash" not in message:
+    def _restore_message(self, message: dict[str, str], texts: dict[str, str]) -> dict[str, str]:
+        """Return a message with its content. `texts` has the texts of the history so far, which share one limit."""
+        if (key := message.get("content_hash")) is None:
             return message
-        key = bytes.fromhex(message["content_hash"])
-        # This raises ValueError if the text is missing.
-        ((text,),) = self.execute("SELECT text FROM texts WHERE hash = ?", (key,))
-        return {"role": message["role"], "content": decompress(text).decode("utf-8", "surrogatepass")}
+        if key not in texts:
+            # This raises ValueError if the text is missing.
+            ((text,),) = self.execute("SELECT text FROM texts WHERE hash = ?", (bytes.fromhex(key),))
+            limit = MAX_TEXT_BYTES - sum(map(len, texts.values()))
+            texts[key] = decompress(text, limit).decode("utf-8", "surrogatepass")
+        return {"role": message["role"], "content": texts[key]}
 
 
 def iterate_unusable(history: History) -> Iterator[Exchange]:

@@ -7,8 +7,9 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 import socket
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from agent.types import SCHEMA_VERSION
 from agent.wording import describe_error
 
 LOCK = ".lock"
+MADE = ".made"
 MANIFEST = "manifest.json"
 INPUT = "input.jsonl.gz"
 ANNOTATIONS = "annotations.jsonl"
@@ -54,7 +56,7 @@ RESUME_HINT = "Finished work is saved. Fix the problem and run the same command 
 _IRREGULAR = (errno.ELOOP, errno.ENXIO, errno.EINVAL)
 _REFUSED = "is a link or not a regular file. Replace it with a regular file or move it away."
 _MAX_NAME_LENGTH = 40
-_DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")
+_DRAFT_END = re.compile(r"[0-9a-f]{16}\.(tmp|old)")
 
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
@@ -219,33 +221,72 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         StorageError: the file cannot be written. `path` is unchanged.
     """
-    with writing(path):
-        # The name is hidden, and short enough for file systems that limit the length of names.
-        draft = path.with_name(f".{path.name[:_MAX_NAME_LENGTH]}.{secrets.token_hex(8)}.tmp")
-        try:  # Ctrl-C may arrive as soon as the file exists
-            os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
-            if path.is_file() and not path.is_symlink():
-                draft.chmod(path.stat().st_mode & 0o777)
-            yield draft
-            sync_to_disk(draft, os.O_RDWR)
-            draft.replace(path)
-            sync_to_disk(path.parent)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+    with open_draft(path) as draft:
+        if path.is_file() and not path.is_symlink():
+            draft.chmod(path.stat().st_mode & 0o777)
+        yield draft
+        sync_to_disk(draft, os.O_RDWR)
+        draft.replace(path)
+        sync_to_disk(path.parent)
 
 
-def remove_drafts(folder: Path, names: Collection[str]) -> None:
-    """Remove drafts of the named files that killed writers left behind. The caller must be the only writer.
+@contextmanager
+def open_draft(path: Path, *, is_folder: bool = False) -> Iterator[Path]:
+    """Yield the path of an empty file or folder next to `path`. Removes it after the block, unless it was renamed.
+
+    Also removes earlier drafts of `path` whose writers were killed. A lock protects the drafts of running writers.
 
     Raises:
-        StorageError: a draft cannot be removed.
+        StorageError: the draft cannot be written.
     """
-    with writing(folder):
-        for entry in folder.iterdir():
-            match = _DRAFT.fullmatch(entry.name)
-            if match is not None and match[1] in names:
-                entry.unlink(missing_ok=True)
+    # The name is hidden, and short enough for file systems that limit the length of names.
+    prefix = f".{path.name[:_MAX_NAME_LENGTH]}."
+    with writing(path):
+        for entry in path.parent.iterdir():
+            if entry.name.startswith(prefix) and _DRAFT_END.fullmatch(entry.name, len(prefix)):
+                _remove_if_abandoned(entry)
+        draft = path.with_name(f"{prefix}{secrets.token_hex(8)}.tmp")
+        lock = None
+        try:  # Ctrl-C may arrive as soon as the draft exists
+            while lock is None:
+                lock = _create_locked(draft, is_folder=is_folder)
+            yield draft
+        finally:
+            remove(draft)
+            if lock is not None:
+                os.close(lock)
+
+
+def _create_locked(draft: Path, *, is_folder: bool) -> int | None:
+    """Create and lock a draft. Return None if another process removed it before it was locked."""
+    if is_folder:
+        draft.mkdir()
+    flags = os.O_RDONLY if is_folder else os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    descriptor = os.open(draft, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    with suppress(OSError):  # without file locks, no draft is ever regarded as abandoned
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    if os.fstat(descriptor).st_nlink:
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _remove_if_abandoned(draft: Path) -> None:
+    with suppress(OSError):
+        descriptor = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove(draft)
+        finally:
+            os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder with its contents, if it exists."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def sync_to_disk(path: Path, flags: int = os.O_RDONLY) -> None:

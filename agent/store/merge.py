@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from agent.store import files
 from agent.store.annotations import AnnotationLog, Key, write_labels
 from agent.store.batches import BatchStore
 from agent.store.evidence import EvidenceStore
-from agent.store.files import lock_folder, sync_to_disk, writing
+from agent.store.files import lock_folder, open_draft, sync_to_disk, writing
 from agent.store.manifest import Manifest, list_differences
 from agent.store.run_folder import write_input
 from agent.store.run_view import RunView, load_run
@@ -103,25 +102,13 @@ def _create_folder(out: Path) -> Iterator[Path]:
     """Yield a hidden folder. It is renamed to `out` when the block ends, or removed if the block fails."""
     if os.path.lexists(out):
         raise RunFolderError(f"{out}: already exists. Choose a new folder (-o).")
-    draft = out.with_name(f".{out.name}.merging")
-    with writing(draft):
-        try:
-            draft.parent.mkdir(parents=True, exist_ok=True)
-            draft.mkdir()
-        except FileExistsError:
-            raise RunFolderError(
-                f"{draft}: is the unfinished folder of a merge that is running or was killed. "
-                f"If no other merge into {out} is running, remove the unfinished folder and merge again."
-            ) from None
-    try:
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    with open_draft(out, is_folder=True) as draft:
         yield draft
-        with writing(out):
-            sync_to_disk(draft)
-            draft.rename(out)
-            sync_to_disk(out.parent)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
+        sync_to_disk(draft)
+        draft.rename(out)
+        sync_to_disk(out.parent)
 
 
 def _merge_annotations(views: Sequence[RunView], pairs: Spool, out: Path, progress: Progress) -> int:

@@ -20,7 +20,7 @@ from agent.store import files
 from agent.store.annotations import AnnotationIndex, AnnotationLog, write_labels
 from agent.store.database import Database
 from agent.store.evidence import EvidenceStore, iterate_unusable
-from agent.store.files import lock_folder, remove_drafts, replacing, writing
+from agent.store.files import lock_folder, replacing, writing
 from agent.store.manifest import Clock, Manifest, format_value, utc_now
 from agent.store.run_view import RunView
 from agent.types import Annotation, Pair, Usage
@@ -82,7 +82,6 @@ class RunFolder(RunView):
             stack.callback(os.close, lock_folder(path))
             # Check again: another process may have changed the folder before this one acquired the lock.
             _check_folder(path)
-            remove_drafts(path, (files.INPUT, files.MANIFEST, files.ANNOTATIONS, files.LABELS))
             self._manifest = _open_manifest(path, identity, self.input, clock)
             super().__init__(path, self._manifest.document)
             self._store = EvidenceStore(path / files.EVIDENCE)

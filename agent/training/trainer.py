@@ -6,6 +6,7 @@ import math
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from agent.wording import escape_hidden
 
 MAX_LOSSES = 200
 _EVAL = "eval_"
+_FULL_DISK = ("No space left", "quota exceeded", "failed writing file", "unexpected pos")  # of safetensors and torch
 
 
 class _NotFiniteError(Exception):
@@ -181,10 +183,15 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
             )
             smaller = " or ".join(f"--{name.replace('_', '-')}" for name in options)
             problem = f"out of memory. Pass a smaller {smaller} and another folder (-o)."
+        elif any(sign in str(error) for sign in _FULL_DISK):
+            problem = "the disk is full. Free some space, and repeat the command to resume."
         else:
             text = escape_hidden(f"{type(error).__name__}: {' '.join(str(error).split())}", limit=300)
             problem = f"training failed: {text}. Repeat the command to resume."
-        kept = f" The folder has the model of epoch {self.write_best().best_epoch}." if self.find_best() else ""
+        kept = ""
+        with suppress(Exception):  # the checkpoint of the best epoch may be incomplete, or the disk full
+            if self.find_best():
+                kept = f" The folder has the model of epoch {self.write_best().best_epoch}."
         return f"step {min(self.state.global_step + 1, self.total):,} of {self.total:,}: {problem}{kept}"
 
     def _make_evaluator(self, loss: Any, benchmark: Benchmark) -> Evaluator:

@@ -14,10 +14,11 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
-from starlette.requests import Request, cookie_parser
+from starlette.requests import ClientDisconnect, Request, cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent.datasets.encoding import dumps, loads
 from agent.errors import AgentError, UsageError
@@ -26,6 +27,8 @@ from agent.views.review_session import LabelSession
 
 _LOOPBACK = "127.0.0.1"
 _MAX_BODY_BYTES = 1 << 18
+REQUEST_SECONDS = 20.0
+"""Time limit for receiving a request, including its body."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _TOKEN_BYTES = 24
 _COOKIE = "agent-review"
@@ -115,6 +118,7 @@ async def serve(session: LabelSession, gate: Gate, listening: socket.socket, on_
     """Serve until the task is cancelled, then finish open requests. `on_ready` is called once requests are accepted."""
     config = uvicorn.Config(
         build_application(session, gate),
+        http=_Protocol,
         access_log=False,  # the access log would contain the token
         log_config=None,
         lifespan="off",
@@ -164,7 +168,10 @@ def build_application(session: LabelSession, gate: Gate) -> ASGIApp:
     ]
     # The printed address only redirects, so a browser's command line does not reveal the path of the page.
     top_routes = [Route("/", redirect_to_page), Mount(gate.path.rstrip("/"), routes=routes)]
-    return _Guarded(Starlette(routes=top_routes, exception_handlers={AgentError: _respond_error}), gate)
+    return _Guarded(
+        Starlette(routes=top_routes, exception_handlers=dict.fromkeys((AgentError, ClientDisconnect), _respond_error)),
+        gate,
+    )
 
 
 class _Server(uvicorn.Server):
@@ -186,6 +193,35 @@ class _Server(uvicorn.Server):
         """Serve until the task is cancelled. Uvicorn then shuts down gracefully."""
         with suppress(asyncio.CancelledError):
             await super().main_loop()
+
+
+class _Protocol(H11Protocol):
+    """Closes a connection if a whole request does not arrive in time."""
+
+    _closing: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._limit_time()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._limit_time()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop_timer()
+
+    def _limit_time(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body:
+            self._stop_timer()  # the whole request has arrived
+        elif self._closing is None:
+            self._closing = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
+
+    def _stop_timer(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+        self._closing = None
 
 
 class _Guarded:

@@ -15,6 +15,7 @@ from agent.cli import DONE, STOPPED, WRONG_USAGE
 from agent.retrieval.searchers.trained import read_record
 from tests.cli.commands import Commands, make_environment
 from tests.cli.processes import wait_until
+from tests.disks import remount, tiny_disk
 from tests.training.tiny import CODES, QUERIES, WORDS, save_bert
 
 LIBRARIES = ("torch", "transformers", "sentence_transformers", "accelerate", "safetensors", "datasets")
@@ -58,6 +59,18 @@ def test_a_trained_model_is_measured_and_found_by_retrieval(based: Commands) -> 
     assert found.code == DONE, found.err
     rankings = json.loads((based.folder / "r/manifest.json").read_text())["rankings"]
     assert rankings["model:m"]["training"]["recipe"] == "biencoder"
+
+
+@pytest.mark.embed
+@pytest.mark.parametrize("kilobytes", [8, 60, 120, 500])
+def test_a_full_disk_is_one_error_and_more_space_resumes_the_training(based: Commands, kilobytes: int) -> None:
+    command = (*TRAIN, "-o", "tiny/m", "--epochs", "6")
+    with tiny_disk(based.folder / "tiny") as tiny:
+        remount(tiny, f"size={kilobytes}k")
+        stopped = based(*command, **OFFLINE)
+        assert (stopped.code in (STOPPED, WRONG_USAGE), "disk is full" in stopped.err) == (True, True), stopped.err
+        remount(tiny, "size=64m")
+        assert based(*command, **OFFLINE).code == DONE
 
 
 @pytest.mark.embed

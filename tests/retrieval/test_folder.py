@@ -144,14 +144,6 @@ def test_another_writer_is_rejected(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", script, tmp_path / "r"]).returncode == 0
 
 
-def test_drafts_of_killed_writers_are_removed(tmp_path: Path) -> None:
-    add_bm25(tmp_path / "r")
-    draft = tmp_path / "r" / "rankings" / ".bm25.trec.0123456789abcdef.tmp"
-    draft.write_text("half")
-    with prepare(tmp_path / "r"):
-        assert not draft.exists()
-
-
 def test_a_folder_without_manifest_is_created_again(tmp_path: Path) -> None:
     (tmp_path / "rankings").mkdir()
     (tmp_path / "queries.jsonl").write_text("{")

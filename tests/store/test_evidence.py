@@ -12,7 +12,7 @@ import pytest
 from agent.errors import RunFolderError, StorageError
 from agent.history import Exchange
 from agent.llm.base import Reply
-from agent.store import database
+from agent.store import database, evidence
 from agent.store.evidence import EvidenceStore
 from agent.types import Usage
 from tests.store.samples import make_command, make_evidence, make_pair
@@ -164,6 +164,19 @@ def test_an_oversized_blob_is_refused_without_loading_it(path: Path) -> None:
         tracemalloc.stop()
 
 
+def test_the_texts_of_a_history_share_one_limit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    history = make_evidence("a")
+    messages = [({"role": "system", "content": letter * 900},) for letter in "abc"]
+    exchanges = [history.exchanges[0].model_copy(update={"messages": texts}) for texts in (*messages, messages[0])]
+    with EvidenceStore(path) as store:
+        store.put(history.model_copy(update={"events": tuple(exchanges)}))
+        monkeypatch.setattr(evidence, "MAX_TEXT_BYTES", 3_000)
+        assert store.get("a") is not None
+        monkeypatch.setattr(evidence, "MAX_TEXT_BYTES", 2_600)
+        with pytest.raises(RunFolderError, match="'a' is damaged"):
+            store.get("a")
+
+
 @pytest.mark.parametrize("column", ["records SET record", "texts SET text"])
 def test_evidence_that_decompresses_beyond_the_limit_is_damaged(
     path: Path, column: str, monkeypatch: pytest.MonkeyPatch
@@ -174,7 +187,8 @@ def test_evidence_that_decompresses_beyond_the_limit_is_damaged(
     with sqlite3.connect(path) as connection:
         connection.execute(f"UPDATE {column} = ?", (zlib.compress(bytes(64 << 20)),))
     connection.close()
-    monkeypatch.setattr(database, "MAX_VALUE_BYTES", 2 << 20)
+    for module in (database, evidence):
+        monkeypatch.setattr(module, "MAX_TEXT_BYTES", 2 << 20)
     tracemalloc.start()
     try:
         with pytest.raises(RunFolderError, match=r"'a' is damaged .*2 MB"):

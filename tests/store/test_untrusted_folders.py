@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sqlite3
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,11 @@ from agent.datasets import iter_normalised
 from agent.errors import InputError, RunFolderError
 from agent.store import files, load_run
 from agent.store.annotations import AnnotationIndex, AnnotationLog
+from agent.store.batches import BatchStore
+from agent.store.cache import SqliteReplyCache
+from agent.store.database import Database
 from agent.store.evidence import EvidenceStore
-from agent.store.files import lock_folder, replacing
+from agent.store.files import lock_folder, open_draft, replacing
 from agent.store.manifest import read_manifest
 from agent.store.reviews import ReviewLog, read_reviews, read_sample
 from tests.store.samples import commit, make_evidence, open_folder
@@ -74,15 +79,34 @@ class TestReplacing:
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-def test_only_drafts_of_killed_writers_are_removed(folder: Path) -> None:
-    drafts = [folder / f".{name}.0123456789abcdef.tmp" for name in (files.INPUT, files.MANIFEST, files.LABELS)]
-    others = [
-        folder / name for name in (".report.html.0123456789abcdef.tmp", ".manifest.json.tmp", ".labels.jsonl.swp")
-    ]
-    for path in (*drafts, *others):
-        path.touch()
-    open_folder(folder).close()
-    assert [path for path in (*drafts, *others) if path.exists()] == others
+def kill_while_writing(path: Path, *, is_folder: bool) -> Path:
+    """Let a process be killed while it writes. Return the draft that it leaves behind."""
+    before = set(path.parent.iterdir())
+    if (child := os.fork()) == 0:
+        with open_draft(path, is_folder=is_folder) as draft:
+            (draft / "part" if is_folder else draft).write_bytes(b"half")
+            os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    (left,) = set(path.parent.iterdir()) - before
+    return left
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+@pytest.mark.parametrize("name", ["out", "a" * 80])
+def test_the_next_write_removes_the_drafts_of_killed_writers_but_not_of_running_ones(
+    tmp_path: Path, name: str, is_folder: bool
+) -> None:
+    path = tmp_path / name
+    others = [tmp_path / other for other in (".out.tmp", ".out.0123456789abcdef.swp", ".other.0123456789abcdef.tmp")]
+    for other in others:
+        other.touch()
+    link = tmp_path / ".out.0123456789abcdef.tmp"
+    link.symlink_to(others[0])
+    with open_draft(path, is_folder=is_folder) as running:
+        killed = kill_while_writing(path, is_folder=is_folder)
+        with open_draft(path, is_folder=is_folder) as draft:
+            assert (killed.exists(), running.exists(), draft.exists()) == (False, True, True)
+    assert set(tmp_path.iterdir()) == {*others, link}
 
 
 def list_writers(folder: Path) -> dict[str, Callable[[], object]]:
@@ -178,3 +202,22 @@ def test_a_writer_refuses_a_pipe(folder: Path, name: str) -> None:
     os.mkfifo(folder / name)
     with pytest.raises(RunFolderError, match=r"a pipe|regular file"):
         list_writers(folder)[name]()
+
+
+@pytest.mark.parametrize("store", [EvidenceStore, SqliteReplyCache, BatchStore])
+@pytest.mark.parametrize("name", ["clean", "sqlite_clean"])
+def test_a_database_with_a_trigger_is_rejected_whatever_its_name(
+    tmp_path: Path, store: type[Database], name: str
+) -> None:
+    path = tmp_path / "file.sqlite"
+    store(path).close()
+    table = store.tables.split()[2]
+    trigger = f"CREATE TRIGGER {name} AFTER INSERT ON {table} BEGIN DELETE FROM {table}; END"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(trigger.replace(name, "plain"))
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_master SET name = ?, sql = ? WHERE type = 'trigger'", (name, trigger))
+        connection.commit()
+    for read_only in (False, True):
+        with pytest.raises(RunFolderError, match=str(path)):
+            store(path, read_only=read_only)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -10,11 +11,15 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 from urllib.parse import quote, urlsplit
 
 import pytest
 
 from agent.store.reviews import read_reviews
+from agent.views import server
+from agent.views.review_session import LabelSession
 from agent.views.server import Gate
 from tests.cli.processes import wait_until
 from tests.views.review_runs import SECRET, RunningReview, make_report, make_run, serve_review
@@ -272,3 +277,37 @@ def test_a_ticket_is_valid_only_once(gate: Gate) -> None:
     assert ticket != gate.token
     assert gate.explain_refusal("GET", {"host": HOST}, ticket) is None
     assert gate.explain_refusal("GET", {"host": HOST}, ticket) is not None
+
+
+FULL = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: loc",
+        FULL + b"GET / HT",
+        b"POST /%b/api/reviewer HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nCookie: agent-review=t\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{",
+    ],
+    ids=["nothing", "headers", "the next request", "body"],
+)
+async def test_a_request_that_is_only_half_sent_is_closed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: bytes
+) -> None:
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.2)
+    ready, listening, gate = asyncio.Event(), server.listen(), Gate("t")
+    serving = asyncio.create_task(
+        server.serve(cast(LabelSession, SimpleNamespace(change_reviewer=None)), gate, listening, ready.set)
+    )
+    await ready.wait()
+    reader, writer = await asyncio.open_connection(*listening.getsockname())
+    writer.write(part.replace(b"/%b", gate.path.rstrip("/").encode()))
+    async with asyncio.timeout(30):
+        received = await reader.read()
+    assert received.count(b"HTTP/1.1 ") == part.count(FULL)
+    writer.close()
+    serving.cancel()
+    await serving
+    assert [record for record in caplog.records if record.exc_info] == []

@@ -16,6 +16,9 @@ from agent.types import SCHEMA_VERSION
 
 RECORD = "training.json"
 HEAD = "head.safetensors"
+_PICKLED = frozenset({".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth"})
+_TRAINER_STATE = frozenset({"optimizer.pt", "rng_state.pth", "scaler.pt", "scheduler.pt", "training_args.bin"})
+"""Pickled files of checkpoints. Only an interrupted training has them, and no model loads them."""
 RecipeName = Literal["biencoder", "siamese", "coclr", "macp", "unif"]
 WITHOUT_HEAD = ("biencoder", "macp")
 """Recipes whose models `hf:` uses correctly, because the score is the inner product of the vectors."""
@@ -118,8 +121,9 @@ def make_trained_searcher(folder: Path, options: EmbedderOptions) -> Searcher:
     name, record = f"model:{folder}", read_record(folder)
     if record is None:
         raise UsageError(f"{name}: {folder / RECORD} does not exist. For a model of another tool, use hf:{folder}")
-    for path in (*folder.glob("[!.]*"), *folder.glob("[!.]*/**/*")):  # `.training` has pickled checkpoints
-        if path.is_symlink() or path.suffix in (".bin", ".pt"):
+    for path in folder.rglob("*"):
+        is_state = path.match(".training/checkpoint-*/*") and path.name in _TRAINER_STATE
+        if path.is_symlink() or (_PICKLED & set(path.suffixes) and not is_state):
             raise RunFolderError(f"{name}: {path} is a link or pickled weights. Remove it.")
     try:
         from agent.retrieval.searchers import dense, models, siamese, unif

@@ -130,6 +130,10 @@ def test_hf_refuses_models_that_are_not_compared_by_their_inner_product(tmp_path
         (HEAD, "\0" * 64),
         ("config.json", "link"),
         ("pytorch_model.bin", ""),
+        (".hidden/weights.pt", ""),
+        (".training/weights.pkl", ""),
+        (".training/checkpoint-1/pytorch_model.bin.index.json", "{}"),
+        ("optimizer.pt", ""),
         ("modules.json", "[]"),
         ("modules.json", '[{"idx": 0, "name": "0", "path": "", "type": "mine.Module"}]'),
     ],
@@ -142,6 +146,7 @@ def test_a_damaged_folder_raises_usage_error(tmp_path: Path, file: str, content:
     elif content is None:
         (folder / file).unlink()
     else:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(content)
     with pytest.raises(UsageError, match=str(folder)):
         rank(f"model:{folder}", tmp_path, trust_remote_code=True)
