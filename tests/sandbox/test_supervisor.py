@@ -31,7 +31,8 @@ CHILD = {
     "a home and a user name": "import getpass, os, pwd\n"
     "assert os.path.expanduser('~') == '/tmp' and pwd.getpwuid(os.getuid()).pw_name == 'nobody'",
     "few variables": "import os\nassert set(os.environ) <= {'PATH', 'HOME', 'LANG', 'LC_ALL', 'TZ', 'PYTHONHASHSEED',"
-    " 'PYTHONDONTWRITEBYTECODE', 'OPENBLAS_NUM_THREADS', 'OMP_NUM_THREADS', 'MPLBACKEND'}, os.environ",
+    " 'PYTHONDONTWRITEBYTECODE', 'OPENBLAS_NUM_THREADS', 'OMP_NUM_THREADS', 'MPLBACKEND', 'PYTHONPATH'}, os.environ\n"
+    "assert all(os.environ['PYTHONPATH'].split(':'))",
     "default signals": "import signal as s\nassert s.getsignal(s.SIGINT) is s.default_int_handler\n"
     "assert s.getsignal(s.SIGCHLD) == s.SIG_DFL",
     "child processes": "import subprocess, sys\n"

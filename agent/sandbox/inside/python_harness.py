@@ -70,7 +70,8 @@ def main(job: Any, emit: Callable[..., None]) -> None:
         run_cases = make_runner(job, module)
         # after the harness's imports, because earlier programs may have left modules there
         sys.path += [FOLDER, job.work]
-        os.environ["PYTHONPATH"] = FOLDER + os.pathsep + os.environ.get("PYTHONPATH", "")
+        # an empty entry would be the working folder
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [FOLDER, os.environ.get("PYTHONPATH")]))
         guard = Guard(emit, namespace)
         load(tree, job, namespace, guard)
     except BaseException as error:
