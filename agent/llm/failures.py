@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
-from urllib.parse import urljoin
 
 from agent.llm.endpoints import strip_credentials
 from agent.llm.limits import select_limits
@@ -26,7 +25,7 @@ _NO_MODEL = frozenset({"model_not_found", "invalid_model"})
 _NO_KEY = frozenset({"invalid_api_key", "no_db_connection"})  # LiteLLM without a database rejects a key as the latter
 _NO_KEY_TEXT = re.compile(r"(incorrect|invalid) api[ _]key|api[ _]key not valid|api key .{0,20}invalid", re.I)
 _NO_MODEL_TEXT = re.compile(
-    r"model not exist|not a valid model id|invalid model|model identifier is invalid"
+    r"model not exist|not a valid model id|invalid model( name| id|:| ['\"])|model identifier is invalid"
     r"|model .{0,80}(does not exist|not found)",
     re.I,
 )
@@ -141,7 +140,7 @@ def build_status_failure(response: Any, error: Mapping[str, Any], secrets: Itera
     """Build the failure for a response whose status is no success. `response` is from httpx or httpx2."""
     headers = response.headers
     if response.has_redirect_location:
-        target = sanitise(strip_credentials(urljoin(str(response.url), headers["location"])), secrets)
+        target = sanitise(strip_credentials(str(response.url.join(headers["location"]))), secrets)
         return Failure(f"redirects to {target}. {_REDIRECT_REMEDY}", "run")
     wait, limits = parse_retry_after(headers, now), select_limits(headers)
     return build_failure(response.status_code, error, secrets, wait=wait, limits=limits)
