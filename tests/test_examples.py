@@ -118,9 +118,9 @@ def test_the_page_leads_from_queries_and_code_to_labels(commands: Path, tmp_path
     }  # fmt: skip
     parts = load_dataset(str(tmp_path / "dataset"), cache_dir=str(tmp_path / "cache"))
     assert parts.keys() == {"train", "validation", "test"}
-    assert sum(map(len, parts.values())) == 36
+    assert sum(map(len, parts.values())) == 21
     shown = [set(rows["query"]) for rows in parts.values()]
-    assert sum(map(len, shown)) == len(set().union(*shown)) == 12
+    assert sum(map(len, shown)) == len(set().union(*shown)) == 10
     with load_run(tmp_path / "runs/corpus") as view:
         names = {pair.id: (pair.query, pair.code.split("(")[0].split()[-1]) for pair in view.pairs()}
         labels = {names[annotation.id]: annotation.label for annotation in view.annotations()}

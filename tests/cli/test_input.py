@@ -136,7 +136,11 @@ def test_appended_pairs_resume_and_changed_pairs_are_rejected(agent: Commands) -
     assert "(code)" in refused.err
 
 
-NAMED = [{"key": f"p{n}", "title": f"sort {n}", "body": f"{ADD}# {n}", "gold": n % 2} for n in range(30)]
+WORDS = [[f"{letter}{n}" for letter in "abcdefgh"] for n in range(30)]  # no two texts are near duplicates
+NAMED = [
+    {"key": f"p{n}", "title": " ".join(words), "body": f"def {words[0]}():\n    {' + '.join(words)}", "gold": n % 2}
+    for n, words in enumerate(WORDS)
+]
 MAP = ("--map", "id=key,query=title,code=body,label=gold")
 READERS = {
     "annotate": ("annotate", "p.jsonl", *OPTIONS),

@@ -108,7 +108,7 @@ async def test_cancelling_a_run_leaves_the_sandbox_releasable(backend: SandboxBa
 
 async def test_a_tamper_record_names_the_changed_value(sandbox: Sandbox) -> None:
     program = """
-def helper(): pass
+def helper(value): return value
 helper = bool
 len = 3
 import builtins
