@@ -180,14 +180,6 @@ def decorated(x): assert x == 1
 class Base(unittest.TestCase):
     def check(self, x): self.assertEqual(x, 1)
 class Bare(unittest.TestCase): pass
-same = lambda a, b: a == b
-within = functools.partial(helper)
-if True:
-    def inside(x): return helper(x)
-class Checker:
-    def check(self, x): return helper(x)
-checker = Checker()
-def helped(x, wrong=2): return helper(x) and x != wrong
 """
 _AFTER = """
 def test_a():
@@ -202,9 +194,8 @@ class TestE(Bare):
 class TestF(unittest.IsolatedAsyncioTestCase):
     async def test_f(self): self.assertEqual(WRONG, 1)
 async def test_g(): assert sum([WRONG]) == 1
-def test_h(): assert same(WRONG, 1) and within(WRONG) and inside(WRONG) and checker.check(WRONG) and helped(WRONG)
 """
-_CASES = ("test_a", "test_b", "TestC.test_c", "TestC.test_d", "TestE.test_e", "TestF.test_f", "test_g", "test_h")
+_CASES = ("test_a", "test_b", "TestC.test_c", "TestC.test_d", "TestE.test_e", "TestF.test_f", "test_g")
 _TRICKS = {
     "replaces a test": "def test_a(): pass",
     "deletes a test": "del test_a",
@@ -222,11 +213,6 @@ _TRICKS = {
     "patches a base": "Base.assertEqual = lambda *a: None",
     "replaces a method": "Base.check = lambda *a: None",
     "replaces the code of a method": "Base.check.__code__ = (lambda *a: None).__code__",
-    "replaces a lambda": "same = lambda a, b: True",
-    "replaces a partial function": "within = bool",
-    "replaces a function inside an if": "inside = bool",
-    "replaces a method of an instance": "checker.check = bool",
-    "changes the defaults of a helper": "helped.__defaults__ = (3,)",
     "replaces a class": "class Base(unittest.TestCase):\n    def check(self, x): pass",
     "turns all failures into skips": "unittest.TestCase.failureException = unittest.SkipTest",
     "freezes the clock": "import time\ntime.time = time.monotonic = lambda: 0.0\nhelper = None",

@@ -373,6 +373,10 @@ def test_messages_are_short_readable_and_equal_for_equal_runs() -> None:
         ("def f():\n    import sys\n    return getattr(sys, 'settrace')", ("settrace",)),
         ("def f():\n    import ctypes.util\n    return __import__('operator').attrgetter('f_back.f_back')",
          ("ctypes", "f_back")),
+        ("import traceback\ndef f():\n    return [*traceback.walk_stack(None)]", ("walk_stack",)),
+        ("from inspect import stack\ndef f():\n    return stack()", ("stack",)),
+        ("def f():\n    return object.__subclasses__()", ("__subclasses__",)),
+        ("import numpy\ndef f(items):\n    return numpy.stack(items).trace()", ()),
         ("def f(gc):\n    'Explains gc and ctypes.'\n    harness = gc.open('name')\n    return harness", ()),
     ],
 )  # fmt: skip
