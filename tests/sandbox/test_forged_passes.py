@@ -10,6 +10,7 @@ from agent.types import Status, TestReport
 
 HELPERS = """
 import unittest
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import SimpleNamespace
 from unittest import mock
@@ -23,6 +24,9 @@ if True:
     class Inside:
         def check(self, a, b): assert a == b
     def helps(self): return 0
+@dataclass
+class Point:
+    x: int
 class Base:
     def check(self, a, b): assert a == b
 class Checker(Base):
@@ -65,6 +69,9 @@ STOPPED = {
     "replaces a namespace's function": ("assert tools.same(f(), 1)", f"tools.same = {TRUE}"),
     "replaces a bound method": ("check(f(), 1)", f"check = {TRUE}"),
     "overrides an inherited method": ("checker.check(f(), 1)", f"Checker.check = {TRUE}"),
+    "replaces a generated comparison": ("assert Point(f()) == Point(1)", f"Point.__eq__ = {TRUE}"),
+    "changes a generated comparison": ("assert Point(f()) == Point(1)", f"Point.__eq__.__code__ = ({TRUE}).__code__"),
+    "intercepts attributes": ("checker.check(f(), 1)", f"Base.__getattribute__ = lambda *a: {TRUE}"),
     "changes an instance's class": ("inside.check(f(), 1)", f"inside.__class__ = type('C', (), {{'check': {TRUE}}})"),
     "changes a class's bases": ("checker.check(f(), 1)", f"Checker.__bases__ = (type('C', (), {{'check': {TRUE}}}),)"),
     "changes a test case's method": ("framework.assertEqual(f(), 1)", f"framework.assertEqual = {TRUE}"),

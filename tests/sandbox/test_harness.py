@@ -150,17 +150,12 @@ async def test_a_program_can_use(shared_sandbox: Sandbox, program: str) -> None:
 POOL = "assert multiprocessing.get_context({!r}).Pool(2).map(f, [1, 2]) == [2, 4]"
 CHILDREN = {
     **{f"a pool with {method}": POOL.format(method) for method in ("fork", "spawn", "forkserver")},
-    "a process and a queue": "context = multiprocessing.get_context('spawn')\n    queue = context.Queue()\n"
-    "    context.Process(target=put, args=(queue, 2)).start()\n    assert queue.get(timeout=20) == 4",
     "a subprocess": "code = 'import test_program; print(test_program.f(2))'\n"
     "    assert subprocess.check_output([sys.executable, '-c', code]) == b'4\\n'",
-    "os.spawnv": "code = '__import__(\"test_program\").f(2)'\n"
-    "    assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, '-c', repr(code)[1:-1]]) == 0",
 }
 CALLER = """
-import multiprocessing, os, subprocess, sys
+import multiprocessing, subprocess, sys
 def f(x): return x * 2
-def put(queue, x): queue.put(f(x))
 """
 
 
@@ -288,25 +283,9 @@ async def test_a_pytest_trick_does_not_pass(shared_sandbox: Sandbox, program: st
     assert not passes(await shared_sandbox.run(make_job(program, pytest="1")), "test_a")
 
 
-FAKE_PYTEST = """
-class Any:
-    Exception = KeyError
-    name = "test_a"
-    def __getattr__(self, name): return lambda *a, **k: lambda f: f
-skip = xfail = fail = mark = fixture = hookimpl = Any()
-hookimpl = lambda **k: lambda f: f
-Module = Class = Function = Any
-class Item(Any):
-    parent = Any()
-    get_closest_marker = lambda self, name: None
-def main(options, plugins):
-    for _ in plugins[0].pytest_runtest_protocol(Item()): plugins[0].phases = 3
-"""
-
-
 @pytest.mark.parametrize("backend", BACKENDS[1:], indirect=True)
 async def test_modules_of_an_earlier_program_do_not_replace_pytest(sandbox: Sandbox) -> None:
-    leave = f"for name in ('pytest', 'pluggy', 'unittest'): open(name + '.py', 'w').write({FAKE_PYTEST!r})"
+    leave = "for name in ('pytest', 'pluggy', 'unittest'): open(name + '.py', 'w').close()"
     assert passes(await sandbox.run(make_test_job(leave)), "test_a")
     load = (await sandbox.run(make_job("import pytest\ndef test_a(): assert 0", pytest="1"))).records[0]
     assert (load.kind, load.error_type, "'pytest'" in load.message) == ("load", "ModuleNotFoundError", True)

@@ -22,7 +22,7 @@ _OPTIONAL = re.compile(r"Missing optional dependency '([\w.-]+)'")
 _CANNOT_IMPORT = re.compile(
     r"cannot import name '(?P<name>\w+)' from (?:partially initialized module )?'(?P<module>[\w.]+)'"
 )
-_NO_ATTRIBUTE = re.compile(r"module '(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'")
+NO_MODULE_ATTRIBUTE = re.compile(r"module '(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'")
 _NO_LIBRARY = re.compile(r"cannot open shared object file")
 _IN_PROGRAM = re.compile(rf"\({re.escape(PROGRAM_FILE)}, line \d+\)$")
 _SYNTAX_ERRORS = ("SyntaxError", "IndentationError", "TabError")
@@ -74,7 +74,7 @@ def is_of_environment(record: ReportLine, frame: Frame, tree: ast.Module) -> boo
     kind, is_in_library = get_kind(record), record.frames[-1] is not frame
     if kind in _SYNTAX_ERRORS and _IN_PROGRAM.search(record.message):
         return True
-    if kind == "AttributeError" and (match := _NO_ATTRIBUTE.match(record.message)):
+    if kind == "AttributeError" and (match := NO_MODULE_ATTRIBUTE.match(record.message)):
         root = match["module"].partition(".")[0]
         if is_third_party(root) and any(root in find_imported_roots(node) for node in ast.walk(tree)):
             return True
@@ -91,7 +91,7 @@ def explain(record: ReportLine) -> str:
         return f"the sandbox's Python does not have the standard module {match[1]}"
     if get_kind(record) in _SYNTAX_ERRORS and _IN_PROGRAM.search(record.message):
         return f"Python {PYTHON_VERSION} parsed the code, but the sandbox's Python is older"
-    match = _CANNOT_IMPORT.search(record.message) or _NO_ATTRIBUTE.match(record.message)
+    match = _CANNOT_IMPORT.search(record.message) or NO_MODULE_ATTRIBUTE.match(record.message)
     name = find_known_name(match["module"]) if match else ""
     if name and is_third_party(name) and find_requirement(name) is None:
         return f"the package {name} is not in the import map and may be another project than the code expects"

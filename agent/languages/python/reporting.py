@@ -15,7 +15,7 @@ from agent.languages.base import Program
 from agent.languages.canonical import canonicalise
 from agent.languages.python import dependencies, python2
 from agent.languages.python.cases import find_introspection, find_provided_modules
-from agent.languages.python.dependencies import PROGRAM_FILE
+from agent.languages.python.dependencies import NO_MODULE_ATTRIBUTE, PROGRAM_FILE
 from agent.languages.python.insertion import MAX_PROGRAM
 from agent.languages.python.inspection import does_work_at_load
 from agent.languages.python.source import Definition, find_bound_names, get_start_line, parse
@@ -29,7 +29,6 @@ MAX_MESSAGE = 1_500
 _WAITING = re.compile(r"/python3[^/]*/(?:(?:threading|queue|selectors)|(?:asyncio|concurrent/futures)/\w+)\.py$")
 _NOT_DEFINED = re.compile(r"name '(\w+)' is not defined")
 _NO_ATTRIBUTE = re.compile(r"(?:type object )?'(\w+)' (?:object )?has no attribute '(\w+)'")
-_NO_MODULE_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'")
 _BUILT_IN_CHANGED = re.compile(r"changed (?:builtins|unittest[\w.]*)\.(\w+)")
 
 _SEVERITY = (CaseOutcome.PASSED, CaseOutcome.NOT_RUN, CaseOutcome.FAILED, CaseOutcome.ERROR)
@@ -267,7 +266,7 @@ class Blame:
             return match is not None and match[1] not in find_bound_names(self._snippet)
         if kind != "AttributeError":
             return False
-        if match := _NO_MODULE_ATTRIBUTE.match(message):
+        if match := NO_MODULE_ATTRIBUTE.match(message):
             is_stand_in = match[1].partition(".")[0] in find_provided_modules(self.tree)
             return is_stand_in or match[2] in python2.ATTRIBUTES.get(match[1], ())
         if match := _NO_ATTRIBUTE.match(message):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 INSTANCES = frozenset({MODULE, "unittest.case"})
 """The modules of classes whose instances can be helpers."""
+COMPARING = frozenset({"__eq__", "__ne__", "__getattribute__"})
+"""Methods that decide comparisons. Every class inherits them, and dataclasses generate them."""
 NAMESPACE = types.SimpleNamespace
 SETTING = frozenset({"", "__init__", "__new__", "__post_init__"})
 """Functions whose code sets attributes for the first time. "" is the module."""
@@ -177,12 +179,12 @@ class Owner:
         self.value = value  # keeps the value alive, so that its id is not reused
         self.identity = identify(value)
         namespace = read_namespace(value)
-        self.before = [(key, part) for key, part in namespace.items() if is_own(part)]
+        self.before = [(key, part) for key, part in namespace.items() if is_own(part) or key in COMPARING]
         bases = MRO(value)[1:] if isinstance(value, type) else MRO(type(value))
         namespaces = [(base.__module__, vars(base)) for base in bases if base.__module__ in INSTANCES]
         parts = [(module, key, part) for module, namespace in namespaces for key, part in namespace.items()]
         hidden = {key for module, key, part in parts if (is_own(part) if module == MODULE else callable(part))}
-        self.hidden = hidden.difference(namespace)
+        self.hidden = hidden.union(COMPARING).difference(namespace)
 
     def iterate_changes(self) -> Iterator[tuple[str, Any]]:
         """Iterate over names of functions that were replaced or removed, with the function, and over other changes."""

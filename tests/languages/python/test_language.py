@@ -75,8 +75,6 @@ class TestCases:
         "case",
         [
             "def test_a():\n    return add(1, 2) == 4",
-            "async def test_a():\n    return await add(1, 2)",
-            "def test_a(tmp_path):\n    if tmp_path:\n        return 0",
             "def test_a():\n    add(1, 2) == 4",
             "def test_a():\n    for n in (1, 2):\n        not add(n, 2) > 4",
             "def test_a():\n    with open('f') as f:\n        add(1, 2) == 4 and f",
