@@ -46,6 +46,7 @@ def hook(a): pass
 hook = lambda a: None
 @lru_cache(None)
 def cached(): return 1
+def one(): return 1
 """
 WRONG = "def f(): return 0\n"
 TRUE = "lambda *a, **k: True"
@@ -57,6 +58,7 @@ STOPPED = {
     "replaces a lambda when it is called": (
         "f()\n    assert same(f(), 1)", f"def f():\n    global same\n    same = {TRUE}"
     ),
+    "replaces a function that returns a constant": ("assert f() == one()", "one = f"),
     "replaces a function inside an if": ("compare_inside(f(), 1)", f"compare_inside = {TRUE}"),
     "replaces a method inside an if": ("inside.check(f(), 1)", f"Inside.check = {TRUE}"),
     "replaces a function's attribute": ("assert compare.strictly(f())", f"compare.strictly = {TRUE}"),

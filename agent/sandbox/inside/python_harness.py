@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import builtins
 import gc
+import marshal
 import os
 import sys
 import types
@@ -43,6 +44,14 @@ IS_COROUTINE = 0x80
 SENTINEL = "__sentinel__"
 FOLDER = "/dev/shm/.program-%d" % os.getpid()
 """The folder from which child processes import the program. Programs rarely list or clear this file system."""
+SENTINEL_MODULE = """import marshal
+class SnippetEntered(BaseException): pass
+def {0}():
+    if {0}.armed: raise SnippetEntered("the snippet was called")
+{0}.armed = False
+exec(marshal.loads({1!r}))
+{0}.armed = True
+"""
 MAX_STACKS = 32
 MAX_LINES = 40
 NEXT = ("cr_await", "gi_yieldfrom", "ag_await")
@@ -79,9 +88,9 @@ def load(tree: Any, job: Any, namespace: dict[str, Any], guard: Guard) -> None:
     if job.options.get("sentinel") == "1":
         insert_sentinel(tree, snippet)
         namespace[SENTINEL] = sentinel
-    else:  # a child process of a sentinel run cannot import the snippet, so the case that needs it fails
-        save_module(job.program)
-    future = compile(tree, NAME, "exec", dont_inherit=True).co_flags & FUTURE_FLAGS
+    whole = compile(tree, NAME, "exec", dont_inherit=True)
+    save_module(SENTINEL_MODULE.format(SENTINEL, marshal.dumps(whole)) if SENTINEL in namespace else job.program)
+    future = whole.co_flags & FUTURE_FLAGS
     parts: list[list[Any]] = [[], [], []]
     for node in tree.body:
         parts[(node.lineno >= first) + (node.lineno > last) if first else 0].append(node)

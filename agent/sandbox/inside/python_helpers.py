@@ -25,8 +25,8 @@ NAMESPACE = types.SimpleNamespace
 SETTING = frozenset({"", "__init__", "__new__", "__post_init__"})
 """Functions whose code sets attributes for the first time. "" is the module."""
 PARTS = ("__code__", "__defaults__", "__kwdefaults__")
-SHORTEST = len((lambda: None).__code__.co_code)
-"""The length of a function that only returns a constant. It checks nothing, so the snippet may replace it."""
+NOTHING = (lambda: None).__code__.co_code[::2]
+"""The operations of a function that does nothing. Such a function checks nothing, so the snippet may replace it."""
 
 
 class Helpers:
@@ -130,14 +130,13 @@ class Helpers:
     def matters(self, name: str, value: Any = None) -> bool:
         """Return whether the change of a name or attribute can affect the cases.
 
-        The program's code must use lambdas and instances, because otherwise they exist only for the snippet. Functions
-        that only return a constant check nothing.
+        The program's code must use lambdas and instances, because otherwise they exist only for the snippet.
         """
         if self.uses is None:
             self.uses = self.find_uses()
         read, replaced = self.uses
         is_function = isinstance(value, FUNCTION)
-        if is_function and len(value.__code__.co_code) <= SHORTEST and not name.startswith("test"):
+        if is_function and does_nothing(value) and not name.startswith("test"):
             return False
         named = value is None or (is_function and value.__name__ != "<lambda>") or isinstance(value, type)
         return (named or name in read) and name not in replaced
@@ -169,6 +168,12 @@ class Helpers:
             nested = [item for value in values if isinstance(value, list) for item in value]
             pending += [(item, function) for item in values + nested if hasattr(item, "_fields")]
         return read, replaced
+
+
+def does_nothing(function: Any) -> bool:
+    """Return whether a function has no statement besides `pass` and its docstring."""
+    code = function.__code__
+    return bool(code.co_code[::2] == NOTHING) and {None, function.__doc__}.issuperset(code.co_consts)
 
 
 class Owner:
