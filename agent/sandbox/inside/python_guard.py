@@ -133,7 +133,7 @@ class Guard:
         if self.helpers is None:
             return
         for name in self.helpers.iterate_changes():
-            self.report("the program's helper %s was changed" % name)
+            self.report("the program changed its helper " + name)
         for name, bound in self.helpers.classes.items():
             self.check_class(name, bound)
 
