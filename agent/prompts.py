@@ -42,10 +42,8 @@ from agent.prompt_text import (
 )
 from agent.types import Message
 
-_RENDER_ERRORS = (
-    *(TemplateError, TypeError, ValueError, AttributeError, LookupError),
-    *(RecursionError, ArithmeticError, MemoryError),
-)
+_RENDER_ERRORS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
+_TOO_LARGE = (RecursionError, MemoryError, SyntaxError)
 _HIDDEN_FIELDS = frozenset({"id", "label", "votes", "why", "meta"})
 _DATA = "_data"
 _MAX_NAME_LENGTH = 20
@@ -127,7 +125,7 @@ class Prompts:
         for block in role.blocks:
             try:
                 texts.append("".join(template.blocks[block](context)).strip("\n"))
-            except _RENDER_ERRORS as error:
+            except (*_RENDER_ERRORS, *_TOO_LARGE) as error:
                 raise PromptError(f"{name}: block {block!r} does not render: {error}") from error
         blocks = delimit(data, around="\n".join(texts))
         filled = (_PLACEHOLDER.sub(lambda place: blocks[int(place[1])], text) for text in texts)
@@ -245,7 +243,7 @@ def _parse(
         environment.get_template(name)
     except TemplateSyntaxError as error:
         raise PromptError(f"{name}:{error.lineno}: {error.message}") from error
-    except (RecursionError, MemoryError, SyntaxError) as error:
+    except _TOO_LARGE as error:
         raise PromptError(f"{name}: is too large or nested too deeply ({error})") from error
     for part in meta.find_referenced_templates(tree):
         if part is None:

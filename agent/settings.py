@@ -58,8 +58,8 @@ _REFUSED = """a settings file in the working folder may come from someone else, 
 {values}
 If you want them, set them in {user_file}, in a file that you pass with --settings FILE
 (in Python: read_settings(file=...)), in AGENT_* variables such as {variable}, or with options."""
-_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-_USER_INFORMATION = re.compile(r"//[^/?#]*@")
+_USER_INFORMATION = re.compile(r'//(?:[^/?#"\\]|\\.)*@')
+"""User information of a URL in JSON."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def read_settings(folder: Path | str = ".", *, file: Path | str | None = None) -
 
 def describe_value(value: Any) -> str:
     """Return a value in full and escaped. A URL follows its host name and lacks user information."""
-    text = _JSON_STRING.sub(lambda match: _USER_INFORMATION.sub("//", match[0]), json.dumps(value, default=str))
+    text = _USER_INFORMATION.sub("//", json.dumps(value, default=str))
     try:
         host = urlsplit(value).hostname if isinstance(value, str) else None
     except ValueError:

@@ -142,25 +142,17 @@ class RayEngine:
 
     async def _connect_in_thread(self, connect: Callable[[], Any]) -> None:
         """Connect to a cluster. Ray tries for minutes, so the thread is abandoned if this call is cancelled."""
-        connected, abandoned = Future[None](), threading.Event()
+        connected = Future[None]()
 
         def run() -> None:
             try:
-                connect()
+                connected.set_result(connect())
             except BaseException as error:  # noqa: BLE001 - raised in the event loop
                 connected.set_exception(error)
-                return
-            connected.set_result(None)
-            if abandoned.is_set():
-                self.ray.shutdown()
 
         connected.set_running_or_notify_cancel()
         threading.Thread(target=run, daemon=True).start()
-        try:
-            await asyncio.wrap_future(connected)
-        except asyncio.CancelledError:
-            abandoned.set()
-            raise
+        await asyncio.wrap_future(connected)
 
     async def close(self) -> None:
         """Stop all workers, and Ray if this engine started it."""

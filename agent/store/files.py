@@ -248,8 +248,7 @@ def open_draft(path: Path, *, is_folder: bool = False) -> Iterator[Path]:
         draft = path.with_name(f"{prefix}{secrets.token_hex(8)}.tmp")
         lock = None
         try:  # Ctrl-C may arrive as soon as the draft exists
-            while lock is None:
-                lock = _create_locked(draft, is_folder=is_folder)
+            lock = _create_locked(draft, is_folder=is_folder)
             yield draft
         finally:
             remove(draft)
@@ -257,18 +256,14 @@ def open_draft(path: Path, *, is_folder: bool = False) -> Iterator[Path]:
                 os.close(lock)
 
 
-def _create_locked(draft: Path, *, is_folder: bool) -> int | None:
-    """Create and lock a draft. Return None if another process removed it before it was locked."""
+def _create_locked(draft: Path, *, is_folder: bool) -> int:
     if is_folder:
         draft.mkdir()
     flags = os.O_RDONLY if is_folder else os.O_WRONLY | os.O_CREAT | os.O_EXCL
     descriptor = os.open(draft, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     with suppress(OSError):  # without file locks, no draft is ever regarded as abandoned
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-    if os.fstat(descriptor).st_nlink:
-        return descriptor
-    os.close(descriptor)
-    return None
+    return descriptor
 
 
 def _remove_if_abandoned(draft: Path) -> None:

@@ -43,7 +43,7 @@ def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _step, _d
 
     Raises:
         RunFolderError: a folder is not a run, is damaged, is in use or is passed twice. Also raised if the runs differ
-            in a setting or a pair (the message names it), or if `out` or an unfinished merge into `out` exists.
+            in a setting or a pair (the message names it), or if `out` exists.
         InputError: a run's input is damaged.
         StorageError: the new folder or the lock of a run cannot be written.
     """
