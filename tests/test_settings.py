@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +13,9 @@ import pytest
 
 from agent import Annotator, ScriptedLLM, read_settings
 from agent.cli.options import AnnotateOptions
-from agent.config import collect_setting_fields
+from agent.config import InFolder, collect_setting_fields
 from agent.errors import ConfigError, SettingsRefused
-from agent.settings import Settings, describe_value, find_rule, read_sources
+from agent.settings import Settings, describe_value, find_rule
 
 USER_FILE = "config/test-driven-annotator/agent.toml"
 
@@ -44,34 +45,15 @@ def test_trusted_sources_override_files_in_the_working_folder(folder: Path, monk
     assert read_settings(folder, file="mine.toml") == expected
 
 
-def test_sources_are_listed_with_their_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AGENT_TEMPERATURE", "0.5")
-    (folder / "agent.toml").write_text('model = "big"\nrunner.rounds = 3\n')
-    (folder.parent / USER_FILE).write_text("runner.rounds = 2\n")
-    sources = {source.name: (source.is_trusted, *source.values, *source.refused) for source in read_sources(folder)}
-    assert sources == {
-        f"{folder}/pyproject.toml [tool.agent]": (False, "model", "runner.concurrency"),
-        f"{folder}/agent.toml": (False, "model", "runner.rounds"),
-        f"{folder.parent}/{USER_FILE}": (True, "runner.rounds"),
-        "the environment": (True, "temperature"),
-    }
-
-
 REFUSED = [
-    'base_url = "https://evil.example/v1"', 'thinking = "on"', "max_tokens = 100000", "extra_body = {n = 9}",
-    "call_timeout = 121", "attempts = 7", 'model = "replay:replies.jsonl"', 'model = " replay:replies.jsonl"',
-    'model = "screen=replay:replies.jsonl"', 'model = {default = "m", screen = "replay:replies.jsonl"}',
-    'prices = "prices.yaml"', 'prompts = "prompts"', 'cache = "cache.sqlite"', 'variant = "mine.yaml"',
-    'variant = "../mine.yml/."', "pipeline.max_try_time = 4", "pipeline.reasks = 3", "pipeline.test_timeout = 15.5",
-    "pipeline.mutants = 13", "pipeline.votes = 4", "pipeline.audit_screen = 1.0", 'runner.engine = "ray"',
-    'runner.address = "auto"', "runner.workers = 1", "runner.llm_calls = 513", "runner.sandboxes = 5",
-    "runner.rounds = 2", "runner.batch = true", 'sandbox.backend = "bwrap"', "sandbox.memory_mb = 1025",
-    "sandbox.processes = 129", "sandbox.cpus = 1.5", "sandbox.files_mb = 257", "sandbox.output_kb = 65",
-    "sandbox.inodes = 32769", "sandbox.pool = 5", "sandbox.starts = 3", 'sandbox.image = "evil"',
-    'sandbox.images = {"3.9" = "evil"}', 'sandbox.mount_ro = ["/root:/data"]', 'sandbox.requirements = "r.txt"',
-    'sandbox.exclude_newer = "2020-01-01"', 'sandbox.python = "3.9"', "sandbox.store_mb = 0",
-    "sandbox.network_for_builds = true", "sandbox.index_rule = false", "tracing.otel = true",
-    "tracing.content = true",
+    'base_url = "https://evil.example/v1"', "extra_body = {n = 9}", "attempts = 7", 'model = "replay:replies.jsonl"',
+    'model = " replay:replies.jsonl"', 'model = "screen=replay:replies.jsonl"',
+    'model = {default = "m", screen = "replay:replies.jsonl"}', 'prices = "prices.yaml"', 'prompts = "prompts"',
+    'cache = "cache.sqlite"', 'variant = "mine.yaml"', 'variant = "../mine.yml/."', "pipeline.test_timeout = 15.5",
+    'runner.engine = "ray"', 'runner.address = "auto"', "runner.rounds = 2", "sandbox.cpus = 1.5",
+    'sandbox.image = "evil"', 'sandbox.images = {"3.9" = "evil"}', 'sandbox.mount_ro = ["/root:/data"]',
+    'sandbox.requirements = "r.txt"', "sandbox.network_for_builds = true", "sandbox.index_rule = false",
+    "tracing.otel = true",
 ]  # fmt: skip
 """Settings with which a stranger's file would send, run, read, mount, spend or weaken something."""
 
@@ -104,8 +86,17 @@ def test_a_file_in_the_working_folder_may_set_names_and_lower_limits(tmp_path: P
     assert line.split(" = ")[0] in {*settings, *settings["config"]}
 
 
-def test_every_setting_says_what_a_file_in_the_working_folder_may_do() -> None:
-    assert [key for key, field in collect_setting_fields(Settings).items() if find_rule(field) is None] == []
+def test_every_setting_has_a_rule_and_few_may_have_any_value_in_the_working_folder() -> None:
+    settings = defaultdict(set)
+    for key, field in collect_setting_fields(Settings).items():
+        settings[find_rule(field)].add(key)
+    assert settings.keys() == set(InFolder)
+    assert settings[InFolder.NAME] == {"model", "variant"}
+    assert settings[InFolder.FREE] == {
+        "reply_format", "temperature", "pipeline.pair_timeout", "pipeline.criterion", "pipeline.abstain",
+        "runner.concurrency", "runner.calls_per_minute", "runner.tokens_per_minute", "runner.budget_usd",
+        "runner.max_tokens_total", "runner.deadline",
+    }  # fmt: skip
 
 
 def test_a_setting_without_a_rule_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,15 +106,21 @@ def test_a_setting_without_a_rule_is_refused(folder: Path, monkeypatch: pytest.M
     assert refused.value.settings == ("variant",)
 
 
-def test_a_refused_setting_is_ignored_if_a_trusted_source_sets_it(folder: Path) -> None:
-    (folder / "agent.toml").write_text('base_url = "https://evil.example"\nsandbox.images = {"3.9" = "evil"}\n')
+def test_a_refused_setting_is_ignored_if_a_trusted_source_sets_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "agent.toml").write_text(
+        'cache = "c"\nbase_url = "https://evil.example"\nsandbox.images = {"3" = "evil"}'
+    )
     (folder.parent / USER_FILE).write_text('base_url = "https://mine.example/v1"\n')
+    monkeypatch.setenv("AGENT_CACHE", "mine.sqlite")
     with pytest.raises(SettingsRefused) as refused:
         read_settings(folder)
     assert refused.value.settings == ("sandbox.images",)
     (folder / "mine.toml").write_text('sandbox.images = {"3.10" = "mine"}\n')
     settings = read_settings(folder, file=folder / "mine.toml")
-    assert (settings["base_url"], settings["config"]["sandbox.images"]) == ("https://mine.example/v1", {"3.10": "mine"})
+    assert (settings["base_url"], settings["cache"]) == ("https://mine.example/v1", Path("mine.sqlite"))
+    assert settings["config"]["sandbox.images"] == {"3.10": "mine"}
 
 
 @pytest.mark.parametrize(
@@ -131,6 +128,7 @@ def test_a_refused_setting_is_ignored_if_a_trusted_source_sets_it(folder: Path) 
     [
         ("https://u:secret@evil.example/v1", 'evil.example, from "https://evil.example/v1"'),
         ("https://api.example.org%2Fv1@evil.example/", 'evil.example, from "https://evil.example/"'),
+        (r"https://a.example\"@evil.example/", 'evil.example, from "https://evil.example/"'),
         (f"https://{'a' * 300}@evil.example/{'b' * 300}", f'evil.example, from "https://evil.example/{"b" * 300}"'),
         ("http://[::1", '"http://[::1"'),
         ("\x1b[2K\x7f\u202e\u0430\n", r'"\u001b[2K\u007f\u202e\u0430\n"'),
@@ -139,15 +137,6 @@ def test_a_refused_setting_is_ignored_if_a_trusted_source_sets_it(folder: Path) 
 )
 def test_values_are_shown_in_full_without_user_information(value: object, shown: str) -> None:
     assert describe_value(value) == shown
-
-
-def test_the_error_shows_each_refused_value(folder: Path) -> None:
-    mounts = [f"/{number * 'x'}:/data" for number in range(200)]
-    (folder / "agent.toml").write_text(f'base_url = "https://evil.example"\nsandbox.mount_ro = {mounts}\n')
-    with pytest.raises(SettingsRefused) as refused:
-        read_settings(folder)
-    assert refused.value.settings == ("base_url", "sandbox.mount_ro")
-    assert all(text in str(refused.value) for text in ("evil.example", *mounts, USER_FILE, "--settings", "AGENT_BASE_"))
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to(path)])

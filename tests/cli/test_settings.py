@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-import typer
-from typer.core import TyperGroup
 
-from agent.cli.app import app
 from agent.cli.options import RUN_FLAGS, AnnotateOptions
 from agent.cli.reference import describe_settings
 from agent.cli.settings import read_config
@@ -18,7 +15,6 @@ from agent.graph import find_readers, load_variant
 from agent.nodes import BUILT_IN
 from agent.settings import Settings, find_rule
 from tests.cli.commands import ROOT, Commands, pairs, read_annotations
-from tests.test_contract import iterate_commands
 
 
 def test_assignments_override_options_and_the_last_one_wins() -> None:
@@ -169,57 +165,34 @@ def test_options_override_agent_toml(agent: Commands) -> None:
     assert re.search(r"^2 pairs .*3 rounds .*variant single_llm", done.err, re.M)
 
 
-HOSTILE = """
-base_url = "https://key:secret@evil.example/v1"
-cache = "c.sqlite"
-runner.engine = "ray"
-runner.rounds = 9
-"""
-
-
 def test_refused_settings_end_the_command_before_anything_runs(agent: Commands) -> None:
     agent.write("p.jsonl", pairs(1))
-    agent.write("agent.toml", HOSTILE)
+    folders = [f"/{number * 'x'}:/data" for number in range(200)]
+    url = "https://key:secret@evil.example/v1"
+    agent.write("agent.toml", f'base_url = "{url}"\nrunner.engine = "ray"\nsandbox.mount_ro = {folders}\n')
     agent.write("zoneinfo.py", "open('ran', 'w')\n")
     files = {path.name for path in agent.folder.iterdir()}
     done = agent("annotate", "p.jsonl", "--model", "heuristic", "--variant", "single_llm", "-o", "out")
     assert (done.code, "secret" in done.err) == (2, False)
-    refused = ("evil.example, from", 'cache = "c.sqlite"', 'runner.engine = "ray"', "runner.rounds = 9")
-    assert [text for text in refused if text not in done.err] == []
+    refused = ("evil.example, from", 'runner.engine = "ray"', *folders)
+    allowed = ("test-driven-annotator/agent.toml", "--settings", "AGENT_BASE_URL")
+    assert [text for text in (*refused, *allowed) if text not in done.err] == []
     assert {path.name for path in agent.folder.iterdir()} - files == {".out", ".err"}
 
 
-@pytest.mark.parametrize("source", ["options", "-c", "variables", "--settings", "the user's file"])
-def test_refused_settings_are_ignored_if_the_user_sets_them(agent: Commands, source: str) -> None:
+@pytest.mark.parametrize("options", [
+    ("--cache", "mine.sqlite", "--rounds", "2"),
+    ("--cache", "mine.sqlite", "-c", "runner={rounds: 2}"),
+    ("--settings", "mine.toml"),
+])  # fmt: skip
+def test_refused_settings_are_ignored_if_the_user_sets_them(agent: Commands, options: tuple[str, ...]) -> None:
     agent.write("p.jsonl", pairs(1))
     agent.write("agent.toml", 'cache = "theirs.sqlite"\nrunner.rounds = 9\n')
-    options: tuple[str, ...] = ("--cache", "mine.sqlite", "--rounds", "2")
-    variables = {}
-    mine = f'cache = "{agent.folder}/mine.sqlite"\nrunner.rounds = 2\n'
-    if source == "-c":
-        options = ("--cache", "mine.sqlite", "-c", "runner={rounds: 2}")
-    elif source == "variables":
-        options, variables = (), {"AGENT_CACHE": "mine.sqlite", "AGENT_RUNNER__ROUNDS": "2"}
-    elif source == "--settings":
-        options = ("--settings", str(agent.write("mine.toml", mine)))
-    elif source == "the user's file":
-        options, variables = (), {"XDG_CONFIG_HOME": str(agent.folder / "config")}
-        (agent.folder / "config/test-driven-annotator").mkdir(parents=True)
-        agent.write("config/test-driven-annotator/agent.toml", mine)
-    run = ("annotate", "p.jsonl", "--model", "heuristic", "--variant", "single_llm", "-o", "out")
-    done = agent(*run, *options, **variables)
+    agent.write("mine.toml", 'cache = "mine.sqlite"\nrunner.rounds = 2\n')
+    done = agent("annotate", "p.jsonl", "--model", "heuristic", "--variant", "single_llm", "-o", "out", *options)
     assert (done.code, len(read_annotations(agent.folder / "out"))) == (0, 2), done.err
     assert [path.name for path in agent.folder.glob("*.sqlite")] == ["mine.sqlite"]
     assert len(re.findall(r"^note: agent\.toml .*cache, runner\.rounds", done.err, re.M)) == 1
-
-
-def test_every_command_that_reads_settings_accepts_a_settings_file() -> None:
-    group = typer.main.get_command(app)
-    assert isinstance(group, TyperGroup)
-    flags = dict(iterate_commands(group))
-    candidates = {name for name in flags if {"-c", "--base-url", "--sandbox"} & {*flags[name]}}
-    reads_no_settings = {"replay", "retrieval run", "corpus candidates"}
-    assert {name for name in flags if "--settings" in flags[name]} == candidates - reads_no_settings
 
 
 def test_agent_toml_is_part_of_the_run_identity(agent: Commands) -> None:
