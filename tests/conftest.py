@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -124,23 +124,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Child processes inherit all three. Background processes of a script ignore SIGINT.
     """
-    if not hasattr(config, "workerinput"):  # workers inherit the folder
-        for tool in ("pip", "uv"):
-            home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
-            os.environ.setdefault(f"{tool.upper()}_CACHE_DIR", f"{home}/{tool}")
-        folder = os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="agent-test-cache-")
-        Path(folder).chmod(0o755)
-        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    folder, real_folder = Path(tempfile.mkdtemp(prefix="agent-config-")), Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    config.add_cleanup(lambda: shutil.rmtree(folder))
-    if not real_folder.is_absolute():
-        real_folder = Path.home() / ".config"
-    for path in real_folder.iterdir() if real_folder.is_dir() else ():
+    if hasattr(config, "workerinput"):  # workers inherit the folders
+        return
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    for tool in ("pip", "uv"):
+        os.environ.setdefault(f"{tool.upper()}_CACHE_DIR", str(cache / tool))
+    configuration = Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser())
+    for variable in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        folder = os.environ[variable] = tempfile.mkdtemp(prefix="agent-test-")
+        Path(folder).chmod(0o755)
+        config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
+    for path in configuration.iterdir() if configuration.is_dir() else ():
         if path.name != "test-driven-annotator":  # pip and uv keep their settings
-            (folder / path.name).symlink_to(path)
-    os.environ["XDG_CONFIG_HOME"] = str(folder)
+            Path(os.environ["XDG_CONFIG_HOME"], path.name).symlink_to(path)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

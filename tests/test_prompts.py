@@ -254,10 +254,10 @@ def test_a_folder_replaces_templates_one_by_one(tmp_path: Path) -> None:
         "no blocks",
         "{% block system %}{{ ('a' * 9999999999) | data('a') }}{% endblock %}{% block user %}{% endblock %}",
         "{% block system %}{{ " + "(" * 5000 + ")" * 5000 + " }}{% endblock %}{% block user %}{% endblock %}",
-        "{% block system %}"
+        "{% block user %}{% endblock %}{% block system %}"
         + "{% for _ in () %}" * 30
         + "{% endfor %}" * 30
-        + "{% endblock %}{% block user %}{% endblock %}",
+        + "{% endblock %}",
         "{% block system %}{{ 9 ** 9 ** 9 }}{% endblock %}{% block user %}{% endblock %}",
         "{% block system %}{{ 1 // 0 }}{% endblock %}{% block user %}{% endblock %}",
         "{% block system %}{{ '%999999999999999d' % 1 }}{% endblock %}{% block user %}{% endblock %}",
@@ -270,22 +270,15 @@ def test_an_unusable_template_is_rejected_on_loading(tmp_path: Path, text: str) 
 
 
 @pytest.mark.parametrize("name", ["judge.j2", "_shared.j2"])
-@pytest.mark.parametrize("target", ["id_rsa", "prompts/other.j2", "missing"])
-def test_a_template_that_is_a_link_is_rejected(tmp_path: Path, name: str, target: str) -> None:
-    folder = tmp_path / "prompts"
-    folder.mkdir()
-    for file in (tmp_path / "id_rsa", folder / "other.j2"):
-        file.write_text("{% block system %}CANARY{% endblock %}{% block user %}{% endblock %}")
-    (folder / name).symlink_to(tmp_path / target)
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("id_rsa"), lambda path: path.symlink_to(path)]
+)
+def test_a_template_must_be_a_regular_file(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
+    (tmp_path / "id_rsa").write_text("{% block system %}CANARY{% endblock %}{% block user %}{% endblock %}")
+    make(tmp_path / name)
     with pytest.raises(PromptError, match=name) as raised:
-        Prompts(folder)
-    assert "CANARY" not in str(raised.value)
-
-
-def test_a_template_that_is_a_pipe_is_rejected_without_waiting(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "judge.j2")
-    with pytest.raises(PromptError, match="judge"):
         Prompts(tmp_path)
+    assert "CANARY" not in str(raised.value)
 
 
 def test_a_template_name_that_resembles_a_role_is_reported_as_a_typo(tmp_path: Path) -> None:

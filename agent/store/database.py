@@ -150,16 +150,15 @@ class Database:
         return connection
 
 
-def decompress(content: bytes, limit: int | None = None) -> bytes:
-    """Decompress the output of `zlib.compress`, up to `limit` bytes (default: `MAX_TEXT_BYTES`).
+def decompress(content: bytes, limit: int = MAX_TEXT_BYTES) -> bytes:
+    """Decompress the output of `zlib.compress`, up to `limit` bytes.
 
     Raises:
         ValueError: `content` is damaged, or decompresses to more than `limit`.
     """
     decompressor = zlib.decompressobj()
-    limit = max(MAX_TEXT_BYTES if limit is None else limit, 1)  # zlib does not limit the size if the limit is 0
     try:
-        data = decompressor.decompress(content, limit)
+        data = decompressor.decompress(content, max(limit, 1))  # zlib does not limit the size if the limit is 0
     except (zlib.error, TypeError) as error:
         raise ValueError(str(error)) from None
     if not decompressor.eof:
