@@ -75,10 +75,8 @@ def test_a_file_in_the_working_folder_may_not_set_what_a_stranger_could_misuse(f
 
 
 @pytest.mark.parametrize("line", [
-    'model = "org/model:70b"', 'model = {default = "m", screen = "small"}', 'variant = "cosqa"',
-    'reply_format = "text"', "temperature = 0.7", "call_timeout = 60", "attempts = 6", "pipeline.reasks = 0",
-    'pipeline.criterion = "half"', "pipeline.pair_timeout = 600", "runner.concurrency = 16", "runner.rounds = 1",
-    "runner.budget_usd = 20", 'runner.deadline = "8h"', "runner.calls_per_minute = 60", "sandbox.memory_mb = 512",
+    'model = "org/model:70b"', 'model = {default = "m", screen = "small"}', 'variant = "cosqa"', "call_timeout = 60",
+    "attempts = 6", "pipeline.reasks = 0", "runner.concurrency = 16", "runner.rounds = 1", "runner.budget_usd = 20",
 ])  # fmt: skip
 def test_a_file_in_the_working_folder_may_set_names_and_lower_limits(tmp_path: Path, line: str) -> None:
     (tmp_path / "agent.toml").write_text(line)
