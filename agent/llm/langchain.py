@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import SecretStr
 
 from agent.errors import AccountError, ModelError, ModelTimeout, ModelUnavailable
-from agent.llm.background import run_in_background, separate_pools
+from agent.llm.background import run_in_background
 from agent.llm.base import Call, Reply
 from agent.llm.endpoints import strip_credentials
 from agent.llm.failures import classify_error, sanitise
@@ -63,7 +63,6 @@ class LangChainModel:
         self._model = model
         self._call_timeout = call_timeout
         self._prices = prices or Prices.of()
-        self._has_separate_pools = False
         self._secrets = {value.get_secret_value() for value in vars(model).values() if isinstance(value, SecretStr)}
 
     def __repr__(self) -> str:
@@ -102,21 +101,15 @@ class LangChainModel:
             AccountError: the error's status or code means that every call will fail (401, 402, 403, 404, no quota).
             ModelError: the model raised any other exception; `__cause__` is that exception.
         """
+        messages = [(message.role, replace_surrogates(message.content)) for message in call.messages]
         try:
             async with asyncio.timeout(self._call_timeout) as deadline:
-                message = await run_in_background(self._invoke(call))
+                message = await asyncio.wrap_future(run_in_background(self._model.ainvoke(messages)))
         except Exception as error:
             if isinstance(error, TimeoutError) and deadline.expired():
                 raise ModelTimeout(f"{self!r} did not reply within {self._call_timeout:g} s", usage=Usage()) from error
             raise self._build_error(error) from error
         return replace(_parse_message(message, self._name, self._prices, self._secrets), address=self.address)
-
-    async def _invoke(self, call: Call) -> AIMessage:
-        messages = [(message.role, replace_surrogates(message.content)) for message in call.messages]
-        if not self._has_separate_pools:
-            separate_pools(self._model)
-            self._has_separate_pools = True
-        return await self._model.ainvoke(messages)
 
     @property
     def _name(self) -> str:
