@@ -13,7 +13,8 @@ from typing import Any
 import openai
 
 from agent.errors import AccountError, ConfigError, RunStopped
-from agent.llm.clients import SyncClient
+from agent.llm.background import run_in_background
+from agent.llm.clients import AsyncClient
 from agent.llm.endpoints import resolve_endpoint
 from agent.llm.failures import Failure, build_connection_failure, build_status_failure, extract_error, sanitise
 from agent.prompt_text import replace_surrogates
@@ -58,12 +59,12 @@ class EmbeddingsServer:
             raise ConfigError(f"no API key for model {model!r} at {server.url}: set OPENAI_API_KEY")
         self.model, self.url, self._explain_proxy = model, server.url, server.explain_proxy
         self._secrets = {secret for secret in (key, *server.headers.values()) if secret}
-        self._client = openai.OpenAI(
+        self._client = openai.AsyncOpenAI(
             api_key=key or "none",
             base_url=server.url,
             default_headers=dict(server.headers),
             timeout=_DEADLINE,
-            http_client=SyncClient(),
+            http_client=AsyncClient(),
             max_retries=_RETRIES,  # the client waits as long as the server requests
         )
 
@@ -101,10 +102,7 @@ class EmbeddingsServer:
     def _request(self, texts: Sequence[str]) -> Vectors:
         """Send one request. Raises a `Failure` if the request fails."""
         try:
-            response = self._client.embeddings.with_raw_response.create(
-                model=self.model, input=list(texts), encoding_format="float"
-            )
-            body = json.loads(response.content)
+            body = json.loads(run_in_background(self._send(texts)).result())
         except openai.APIStatusError as error:
             now = datetime.now(UTC)
             raise build_status_failure(error.response, extract_error(error.body), self._secrets, now) from None
@@ -123,6 +121,12 @@ class EmbeddingsServer:
         usage = body.get("usage")
         tokens = usage.get("prompt_tokens") or usage.get("total_tokens") if isinstance(usage, dict) else 0
         return Vectors(vectors, tokens if isinstance(tokens, int) else 0)
+
+    async def _send(self, texts: Sequence[str]) -> bytes:
+        response = await self._client.embeddings.with_raw_response.create(
+            model=self.model, input=list(texts), encoding_format="float"
+        )
+        return response.content
 
     def _sanitise(self, cause: object) -> str:
         return sanitise(str(cause or "") or type(cause).__name__, self._secrets)
