@@ -99,12 +99,6 @@ _OBJECTS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "on_event": ((Callable,), "a function"),  # type: ignore[dict-item]  # `isinstance` accepts it
 }
 """Types of the arguments that are not settings, with descriptions for error messages."""
-_ATTRIBUTES: Mapping[str, Mapping[str, type]] = {
-    "sandbox": {"name": str, "environments": EnvironmentBuilder},
-    "languages": {"name": str, "fence": str},
-    "nodes": {"outcomes": Mapping},
-}
-"""Attributes that the user's objects must have, by argument."""
 _SETTINGS = {
     "rounds": "runner.rounds",
     "concurrency": "runner.concurrency",
@@ -261,19 +255,19 @@ def _check_objects(arguments: Mapping[str, Any], model_options: Mapping[str, Any
         raise UsageError(f"unsupported={arguments['unsupported']!r:.60}: expected {_OBJECTS['unsupported'][1]}")
     for language in arguments["languages"] or ():
         check_type("languages", language, (Language,), _OBJECTS["languages"][1])
-        _check_attributes("languages", language)
+        _check_attributes("languages", language, name=str, fence=str)
     for node in (arguments["nodes"] or {}).values():
         check_type("nodes", node, (Node,), _OBJECTS["nodes"][1])
-        _check_attributes("nodes", node)
+        _check_attributes("nodes", node, outcomes=Mapping)
     if isinstance(arguments["sandbox"], SandboxBackend):
-        _check_attributes("sandbox", arguments["sandbox"])
+        _check_attributes("sandbox", arguments["sandbox"], name=str, environments=EnvironmentBuilder)
     for name in model_options.keys() - _MODEL_OPTIONS:
         near = ", ".join(get_close_matches(name, [*arguments, *_MODEL_OPTIONS]))
         raise UsageError(f"unknown argument {name!r}" + (f", did you mean {near}?" if near else ""))
 
 
-def _check_attributes(argument: str, value: object) -> None:
-    for name, kind in _ATTRIBUTES[argument].items():
+def _check_attributes(argument: str, value: object, **kinds: type) -> None:
+    for name, kind in kinds.items():
         if not isinstance(getattr(value, name, None), kind):
             raise UsageError(f"{argument}: {type(value).__name__}.{name} must be a {kind.__name__}")
 

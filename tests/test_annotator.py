@@ -311,7 +311,7 @@ class WithoutEnvironments(SandboxBackend):
         ({"languages": [Language()]}, r"Language\.name"),
         ({"nodes": {"mine": Unfinished()}}, r"Unfinished\.outcomes"),
         ({"sandbox": WithoutEnvironments()}, r"WithoutEnvironments\.environments"),
-        ({"model": "m", "base_url": "http://localhost/v1", "http_client": "mine"}, "http_client .* str"),
+        ({"model": "m", "base_url": "http://localhost/v1", "http_client": "mine"}, "http_client must"),
         ({"config": {"runner.concurency": 4}}, "'runner.concurency'.*runner.concurrency"),
         ({"config": {"runner.concurrency": 0}}, "setting runner.concurrency: .* 1"),
         ({"config": {5: 0}}, "setting 5: "),

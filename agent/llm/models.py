@@ -34,7 +34,7 @@ _WAYS = """Choose a model in one of these ways:
   --model heuristic                                  built-in rules: no network, a baseline for comparison
   --model replay:FILE                                replies from a file
   model = "NAME" in agent.toml                       for all commands in this folder"""
-_MOST_CHECKED = 1_000
+_MOST_CHECKED = 10_000
 _WITHOUT_LITELLM_CACHE = '{"cache": {"no-cache": true}}'
 _SCRIPTED = frozenset({"replay", "scripted"})
 _AUTHORIZING = frozenset({"authorization", "api-key", "x-api-key"})
@@ -73,7 +73,6 @@ def parse_model(
     if not name:
         raise ConfigError(f"the model name is empty. {_WAYS}")
     config = _build_config(name, settings)
-    _check_http_client(http_client)
     if name == "heuristic":
         from agent.llm.heuristic import HeuristicModel
 
@@ -227,15 +226,6 @@ def _build_config(name: str, settings: dict[str, Any]) -> ModelConfig:
         raise ConfigError(f"the extra body is not valid JSON: {error}") from error
 
 
-def _check_http_client(client: Any) -> None:
-    """Check the class by name, because the client may come from httpx, which is not a dependency."""
-    kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(client).__mro__}
-    if client is not None and not kinds & {("httpx", "AsyncClient"), ("httpx2", "AsyncClient")}:
-        raise ConfigError(
-            f"http_client must be an httpx2.AsyncClient or httpx.AsyncClient, not {type(client).__name__}"
-        )
-
-
 def _check_key(config: ModelConfig, key: Any) -> None:
     server = resolve_endpoint(config.base_url)
     headers = {name.lower() for name in (*server.headers, *config.headers)}
@@ -266,11 +256,11 @@ def are_scripted(models: Iterable[LLM]) -> bool:
 class RepeatedReplies:
     """Detects a server that sends the same response in several rounds, as a gateway with a cache does.
 
-    Only the first 1,000 prompts of a run are checked.
+    Responses are compared with the first 10,000 responses of the run.
     """
 
     def __init__(self) -> None:
-        self._rounds: dict[int, dict[int, int]] = {}  # the first round of each response, by prompt
+        self._rounds: dict[int, int] = {}  # the first round of each response to each prompt
         self._was_reported = False
 
     def check(self, call: Call, reply: Reply) -> str | None:
@@ -280,12 +270,10 @@ class RepeatedReplies:
             body["id"] = metadata.get("id")
         if self._was_reported or reply.cached or not body.get("id"):
             return None
-        prompt = hash((call.role, call.messages))
-        if prompt not in self._rounds and len(self._rounds) >= _MOST_CHECKED:
-            return None
-        responses = self._rounds.setdefault(prompt, {})
-        first = responses.setdefault(hash(json.dumps(body, sort_keys=True)), call.sample)
-        self._was_reported = first != call.sample
+        response = hash((call.role, call.messages, json.dumps(body, sort_keys=True)))
+        if len(self._rounds) < _MOST_CHECKED:
+            self._rounds.setdefault(response, call.sample)
+        self._was_reported = self._rounds.get(response, call.sample) != call.sample
         if not self._was_reported:
             return None
         return (

@@ -66,7 +66,7 @@ class OpenAIModel:
         now: a function that returns the current time, for evaluating dates in `Retry-After`.
 
     Raises:
-        ConfigError: the base URL is invalid, or `http_client` follows redirects.
+        ConfigError: the base URL is invalid, or `http_client` has a wrong type or follows redirects.
     """
 
     def __init__(
@@ -78,10 +78,12 @@ class OpenAIModel:
         prices: Prices | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        if getattr(http_client, "follow_redirects", False):
+        if http_client is not None and (
+            not hasattr(http_client, "aclose") or getattr(http_client, "follow_redirects", True)
+        ):
             raise ConfigError(
-                "`http_client` follows redirects, which would send the key to other servers. "
-                "Create the client with follow_redirects=False"
+                "http_client must be an httpx2.AsyncClient or httpx.AsyncClient with follow_redirects=False: "
+                "a redirect would send the key to another server"
             )
         self._config = config
         self._server = resolve_endpoint(config.base_url)

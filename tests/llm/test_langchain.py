@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import threading
 from collections import Counter
 from contextvars import ContextVar
-from pathlib import Path
+from multiprocessing import get_context
 from typing import Any
 
 import pytest
@@ -267,27 +265,19 @@ class TestEventLoops:
         assert [Counter(row.error or row.label for row in rows) for rows in results] == [{1: len(PAIRS)}] * 2
 
 
-FORK = """
-import os, sys
-from types import SimpleNamespace
-from agent import annotate
-from tests.llm.families import FAMILIES
-from tests.llm.test_langchain import PAIRS
-
-model = FAMILIES["ollama"](SimpleNamespace(url=sys.argv[1]))
-annotate(PAIRS, model=model, variant="single_llm")
-child = os.fork()
-labels = {row.label for row in annotate(PAIRS, model=model, variant="single_llm")}
-if child == 0:
-    os._exit(labels != {1})
-sys.exit(labels != {1} or os.waitpid(child, 0)[1] != 0)
-"""
+def annotate_all(model: BaseChatModel) -> None:
+    assert {row.label for row in annotate(PAIRS, model=model, variant="single_llm")} == {1}
 
 
 def test_a_forked_process_can_use_the_model() -> None:
     with ChatServer(lambda request: says_in_protocol(request, label(1))) as server:
-        root = Path(__file__).parents[2]
-        assert subprocess.run([sys.executable, "-c", FORK, server.url], cwd=root).returncode == 0
+        model = FAMILIES["ollama"](server)
+        annotate_all(model)
+        child = get_context("fork").Process(target=annotate_all, args=(model,))
+        child.start()
+        annotate_all(model)
+        child.join()
+        assert child.exitcode == 0
 
 
 class Waiting(Recorder):
