@@ -238,10 +238,11 @@ async def test_events_report_the_progress() -> None:
 JAVA = PAIR.model_copy(update={"language": "java"})
 
 
-async def test_an_unsupported_language_fails_before_any_call() -> None:
+@pytest.mark.parametrize("variant", ["full", "ps_tpg_fa"])
+async def test_an_unsupported_language_fails_before_any_call(variant: str) -> None:
     model = ScriptedLLM(matching)
     with pytest.raises(InputError, match="'java'"):
-        await collect(Annotator(model=model, sandbox=ScriptedSandbox()), [PAIR, JAVA])
+        await collect(Annotator(model=model, sandbox=ScriptedSandbox(), variant=variant), [PAIR, JAVA])
     assert model.calls == []
 
 
@@ -257,12 +258,6 @@ async def test_a_variant_that_writes_no_programs_labels_every_language(unsupport
     model = ScriptedLLM({"screen": [screen("unclear")], "arbitrate": [label(1)]})
     (annotation,) = await collect(Annotator(model=model, variant="ps_fa", unsupported=unsupported), [JAVA])
     assert (annotation.label, annotation.decided_by) == (1, "arbitrate")
-
-
-@pytest.mark.parametrize("variant", ["ps_tpg_fa", "ps_tpg_sim_fa"])
-async def test_a_variant_that_writes_programs_needs_a_supported_language(variant: str) -> None:
-    with pytest.raises(InputError):
-        await collect(Annotator(model=ScriptedLLM(matching), variant=variant), [JAVA])
 
 
 @pytest.mark.parametrize(

@@ -106,10 +106,9 @@ class EmbeddingsServer:
         except openai.APIStatusError as error:
             now = datetime.now(UTC)
             raise build_status_failure(error.response, extract_error(error.body), self._secrets, now) from None
-        except openai.APITimeoutError:
-            raise Failure(f"did not respond within {_DEADLINE:g} s") from None
         except openai.APIConnectionError as error:
-            raise build_connection_failure(error, self._secrets, timeout=False) from None
+            timeout = isinstance(error, openai.APITimeoutError)
+            raise build_connection_failure(error, self._secrets, timeout=timeout) from None
         except (ValueError, RecursionError) as error:
             raise Failure(f"returned invalid JSON ({self._sanitise(error)})") from None
         try:

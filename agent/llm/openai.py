@@ -102,7 +102,7 @@ class OpenAIModel:
             "extra_body": config.extra_body,
             "reply_format": config.reply_format,
         }
-        self._has_connected = False
+        self.has_connected = False  # whether the server has responded in the expected format
         self._accepts_formats = False
         self._chats: WeakKeyDictionary[asyncio.AbstractEventLoop, Chat] = WeakKeyDictionary()
 
@@ -151,11 +151,6 @@ class OpenAIModel:
         return replace(reply, usage=failed_usage + reply.usage)
 
     @property
-    def has_connected(self) -> bool:
-        """Whether the server has responded in the expected format before."""
-        return self._has_connected
-
-    @property
     def attempts(self) -> int:
         """Maximum number of attempts per call."""
         return self._config.attempts
@@ -175,7 +170,7 @@ class OpenAIModel:
         if status is not None and status >= 400:
             raise build_failure(status, extract_error(body), self._secrets)
         reply = extract_reply(body, self._secrets)
-        self._has_connected = self._accepts_formats = True
+        self.has_connected = self._accepts_formats = True
         return self._add_price(reply)
 
     async def request(
@@ -244,7 +239,7 @@ class OpenAIModel:
                         raise
         except Failure as failure:
             raise self.build_error(failure, failed_usage, formatted=formatted) from failure.__cause__
-        self._has_connected = True
+        self.has_connected = True
         return result, failed_usage
 
     def _add_price(self, reply: Reply) -> Reply:
@@ -343,7 +338,7 @@ class OpenAIModel:
             return OptionRefused(message)
         if failure.meaning == "retry":
             message += f"; {plural(self._config.attempts, 'attempt')} failed{hint}"
-        if failure.unreachable and not self._has_connected:
+        if failure.unreachable and not self.has_connected:
             return AccountError(f"{message.rstrip('.')}. Check --base-url and whether the server is running.")
         if failure.timeout:
             return ModelTimeout(message, usage=usage)

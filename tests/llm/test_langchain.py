@@ -121,42 +121,37 @@ async def test_a_reply_from_langchains_cache_is_not_billed_again() -> None:
     assert (second.text, second.cached, second.usage.calls) == ("yes", True, 0)
 
 
-@pytest.mark.parametrize(
-    "error", [*map(StatusError, (401, 402, 403, 404)), StatusError(429, code="insufficient_quota")]
-)
-async def test_an_error_that_affects_every_call_stops_the_run(error: Exception) -> None:
-    with pytest.raises(AccountError, match="StatusError"):
-        await make_failing(error).reply(CALL)
-
-
-@pytest.mark.parametrize("error", [StatusError(429), StatusError(500), KeyError("choices"), RuntimeError("odd")])
-async def test_any_other_error_ends_the_pair_with_its_cause(error: Exception) -> None:
-    with pytest.raises(ModelError, match=type(error).__name__) as caught:
-        await make_failing(error).reply(CALL)
-    assert caught.value.__cause__ is error
+def define_error(name: str) -> Exception:
+    """Return an error of a class that a provider derives from one of langchain-core's classes."""
+    return type("Provider", (getattr(exceptions, name),), {})("no")
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("error", "expected"),
     [
-        ("ModelAuthenticationError", AccountError),
-        ("ModelPermissionDeniedError", AccountError),
-        ("ModelNotFoundError", AccountError),
-        ("ModelRateLimitError", ModelUnavailable),
-        ("ModelAPIError", ModelUnavailable),
-        ("ModelConnectionError", ModelUnavailable),
-        ("ModelTimeoutError", ModelTimeout),
-        ("ModelInvalidRequestError", ModelError),
-        ("ContextOverflowError", ModelError),
+        *((StatusError(status), AccountError) for status in (401, 402, 403, 404)),
+        (StatusError(429, code="insufficient_quota"), AccountError),
+        (StatusError(429), ModelUnavailable),
+        (StatusError(500), ModelUnavailable),
+        (TimeoutError("too slow"), ModelTimeout),
+        (KeyError("choices"), ModelError),
+        (RuntimeError("odd"), ModelError),
+        (define_error("ModelAuthenticationError"), AccountError),
+        (define_error("ModelPermissionDeniedError"), AccountError),
+        (define_error("ModelNotFoundError"), AccountError),
+        (define_error("ModelRateLimitError"), ModelUnavailable),
+        (define_error("ModelAPIError"), ModelUnavailable),
+        (define_error("ModelConnectionError"), ModelUnavailable),
+        (define_error("ModelTimeoutError"), ModelTimeout),
+        (define_error("ModelInvalidRequestError"), ModelError),
+        (define_error("ContextOverflowError"), ModelError),
     ],
 )
-async def test_errors_of_langchain_core_are_classified_without_a_status(name: str, expected: type[Exception]) -> None:
-    class Provider(getattr(exceptions, name)):  # type: ignore[misc]
-        """An error as providers define them."""
-
-    with pytest.raises((ModelError, AccountError)) as caught:
-        await make_failing(Provider("no")).reply(CALL)
+async def test_errors_are_classified_and_keep_their_cause(error: Exception, expected: type[Exception]) -> None:
+    with pytest.raises((ModelError, AccountError), match=type(error).__name__) as caught:
+        await make_failing(error).reply(CALL)
     assert type(caught.value) is expected
+    assert repr(caught.value.__cause__) == repr(error)
 
 
 @pytest.mark.parametrize("finish", ["MAX_TOKENS", "SAFETY"])
@@ -165,11 +160,6 @@ async def test_the_ending_of_a_gemini_reply_explains_that_it_is_unusable(finish:
     reply = await LangChainModel(Recorder(answer=message)).reply(CALL)
     with pytest.raises(UnreadableReply, match="length limit" if finish == "MAX_TOKENS" else "filter"):
         read_reply(reply, parse_label)
-
-
-async def test_a_timeout_of_the_model_is_a_model_timeout() -> None:
-    with pytest.raises(ModelTimeout):
-        await make_failing(TimeoutError("too slow")).reply(CALL)
 
 
 async def test_secrets_are_masked_in_messages_and_identity() -> None:
@@ -273,43 +263,41 @@ def test_a_forked_process_can_use_the_model() -> None:
     with ChatServer(lambda request: says_in_protocol(request, label(1))) as server:
         model = FAMILIES["ollama"](server)
         annotate_all(model)
-        child = get_context("fork").Process(target=annotate_all, args=(model,))
+        child = get_context("fork").Process(target=annotate_all, args=(model,), daemon=True)
         child.start()
         annotate_all(model)
-        child.join()
+        child.join(60)
         assert child.exitcode == 0
 
 
-class Waiting(Recorder):
-    """Waits until it is cancelled. `answer` is a pair of events: called and cancelled."""
+class AsyncRecorder(Recorder):
+    """Awaits its configured answer, a coroutine function."""
 
     async def _agenerate(self, *_args: Any, **_kwargs: Any) -> ChatResult:
-        self.answer[0].set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self.answer[1].set()
-        raise AssertionError
-
-
-class Context(Recorder):
-    """Replies with the value of a context variable."""
-
-    async def _agenerate(self, *_args: Any, **_kwargs: Any) -> ChatResult:
-        return ChatResult(generations=[ChatGeneration(message=AIMessage(SETTING.get()))])
+        return ChatResult(generations=[ChatGeneration(message=await self.answer())])
 
 
 SETTING: ContextVar[str] = ContextVar("SETTING", default="none")
 
 
 async def test_a_call_has_the_context_variables_of_the_caller() -> None:
+    async def respond() -> AIMessage:
+        return AIMessage(SETTING.get())
+
     SETTING.set("mine")
-    assert (await LangChainModel(Context(answer=None)).reply(CALL)).text == "mine"
+    assert (await LangChainModel(AsyncRecorder(answer=respond)).reply(CALL)).text == "mine"
 
 
 async def test_cancelling_the_caller_cancels_the_call() -> None:
+    async def wait() -> None:
+        called.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
     called, cancelled = threading.Event(), threading.Event()
-    task = asyncio.ensure_future(LangChainModel(Waiting(answer=(called, cancelled))).reply(CALL))
+    task = asyncio.ensure_future(LangChainModel(AsyncRecorder(answer=wait)).reply(CALL))
     assert await asyncio.to_thread(called.wait, 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -342,17 +342,20 @@ class TestRetries:
         assert all(base <= wait <= base + 1 for base, wait in zip(bases, stage.waits, strict=True))
 
     @pytest.mark.parametrize(
-        ("header", "least"),
-        [("7", 7.0), (format_datetime(NOW.replace(second=20), usegmt=True), 20.0), ("600", 600.0), ("0", 0)],
+        ("name", "header", "least"),
+        [
+            ("Retry-After", "7", 7.0),
+            ("Retry-After", format_datetime(NOW.replace(second=20), usegmt=True), 20.0),
+            ("Retry-After", "600", 600.0),
+            ("Retry-After", "0", 0),
+            ("llm_provider-retry-after", "60", 60.0),
+        ],
     )
-    async def test_retry_after_is_honoured_up_to_ten_minutes(self, stage: Stage, header: str, least: float) -> None:
-        await stage([rate_limited(header), says("x")]).reply(call())
+    async def test_the_requested_wait_is_honoured_up_to_ten_minutes(
+        self, stage: Stage, name: str, header: str, least: float
+    ) -> None:
+        await stage([fails(429, headers={name: header}), says("x")]).reply(call())
         assert least <= stage.waits[0] <= least + 1
-
-    async def test_the_wait_that_litellm_requests_is_honoured(self, stage: Stage) -> None:
-        refusal = fails(429, code="429", type="throttling_error", headers={"llm_provider-retry-after": "60"})
-        await stage([refusal, says("x")]).reply(call())
-        assert 60 <= stage.waits[0] <= 61
 
     @pytest.mark.parametrize(
         ("header", "minutes"), [("601", "10.02"), ("86400", "1,440"), ("1e300", "1.667e+298"), (LATER, "60")]
@@ -437,12 +440,12 @@ class TestUsageOfFailures:
 
 
 class TestCallTimeouts:
-    @pytest.mark.parametrize(("answer", "calls"), [(keep_alives(), 2), (slow(30), 2)])
-    async def test_an_endless_response_exceeds_the_call_timeout(self, stage: Stage, answer: Answer, calls: int) -> None:
+    @pytest.mark.parametrize("answer", [keep_alives(), slow(30)])
+    async def test_an_endless_response_exceeds_the_call_timeout(self, stage: Stage, answer: Answer) -> None:
         with pytest.raises(ModelTimeout, match=r"0\.2 s.* 2 attempts") as caught:
             await stage(answer, call_timeout=0.2, attempts=2).reply(call())
         assert caught.value.usage is not None
-        assert caught.value.usage.calls == calls
+        assert caught.value.usage.calls == 2
 
     async def test_each_attempt_has_the_whole_call_timeout(self, stage: Stage) -> None:
         reply = await stage([keep_alives(), keep_alives(), says("x")], call_timeout=0.3).reply(call())
