@@ -33,7 +33,6 @@ _STATUSES = {
     "ModelNotFoundError": 404,
     "ModelRateLimitError": 429,
     "ModelAPIError": 500,
-    "ModelConnectionError": 503,
 }
 """HTTP statuses of langchain-core's errors, which may come without a status. Older versions lack these classes."""
 _DEEPEST = 100
