@@ -24,7 +24,6 @@ _ARCHIVES = {b"7z\xbc\xaf\x27\x1c": "7z", b"\x1f\x8b": "gzip", b"BZh": "bzip2", 
 _BLOCK = re.compile(r"^(blockquote|br|d[dlt]|div|h[1-6r]|li|[ou]l|p|pre|table|t[dhr])$")
 # References to tabs and line breaks are valid and frequent.
 _REFERENCE = re.compile(rb"&#(?!x[9AaDd];|9;|1[03];)(x[0-9a-fA-F]{1,12}|[0-9]{1,12});")
-_PART_OF_REFERENCE = re.compile(rb"&(#x?[0-9a-fA-F]{0,12})?\Z")
 _CUT = expat.errors.XML_ERROR_NO_ELEMENTS, expat.errors.XML_ERROR_UNCLOSED_TOKEN, expat.errors.XML_ERROR_PARTIAL_CHAR
 
 
@@ -45,7 +44,7 @@ def read_posts(
     reader = _RowReader(path)
     total = None if path == STDIN or path.suffix == ".gz" or not path.is_file() else path.stat().st_size
     with open_source(path) as file:
-        while chunk := file.read(_CHUNK):
+        while chunk := file.read(_CHUNK) + file.readline(MAX_ROW_BYTES):  # no reference crosses lines
             yield from reader.parse(chunk)
             progress("reading posts (MB)", reader.size >> 20, total and total >> 20)
         yield from reader.parse(b"")
@@ -56,7 +55,6 @@ class _RowReader:
     def __init__(self, path: Path) -> None:
         self._path, self._depth, self._rows = path, 0, list[BenchmarkRow]()
         self.size = self.dropped = 0  # size in bytes of the parsed chunks, and the number of dropped references
-        self._rest = b""  # the beginning of a reference at the end of a chunk
         self._parser = expat.ParserCreate()
         self._parser.StartDoctypeDeclHandler = self._reject_doctype
         self._parser.StartElementHandler = self._start
@@ -64,10 +62,7 @@ class _RowReader:
 
     def parse(self, chunk: bytes) -> list[BenchmarkRow]:
         """Return the rows that end in a chunk. An empty chunk is the end of the file."""
-        is_end, chunk = not chunk, self._rest + chunk
-        cut = None if is_end else _PART_OF_REFERENCE.search(chunk, max(len(chunk) - 16, 0))
-        chunk, self._rest = (chunk[: cut.start()], cut[0]) if cut else (chunk, b"")
-        chunk = _REFERENCE.sub(self._filter, chunk)
+        is_end, chunk = not chunk, _REFERENCE.sub(self._filter, chunk)
         if not self.size and (kind := next((name for start, name in _ARCHIVES.items() if chunk.startswith(start)), "")):
             raise InputError(f"is a {kind} archive. Extract it first", path=display_name(self._path))
         self._rows, start = [], self.size

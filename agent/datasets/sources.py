@@ -118,16 +118,16 @@ def read_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
         yield strip_bom(line, path) if number == 1 else line
 
 
-def read_all(file: IO[bytes], path: Path, limit: int) -> bytes:
-    """Return the content of a file without a byte order mark (BOM). The limit in bytes applies to compressed files.
+def read_all(file: IO[bytes], path: Path) -> bytes:
+    """Return the content of a file without a byte order mark (BOM).
 
     Raises:
-        InputError: the file is UTF-16, or is larger than the limit.
+        InputError: the file is UTF-16, or is compressed and too large.
     """
     is_compressed = path.suffix.lower() == ".gz"
-    data = file.read(limit + 1 if is_compressed else -1)
-    if is_compressed and len(data) > limit:
-        raise InputError(f"is larger than {limit >> 20} MB. Decompress it first (gunzip)", path=path)
+    data = file.read(LONGEST_LINE + 1 if is_compressed else -1)
+    if is_compressed and len(data) > LONGEST_LINE:
+        raise InputError(f"is larger than {LONGEST_LINE >> 20} MB. Decompress it first (gunzip)", path=path)
     return strip_bom(data, path)
 
 

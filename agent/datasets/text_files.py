@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from agent.datasets.encoding import DECODER, describe_json_error, loads
 from agent.datasets.sources import LONGEST_LINE, BadLine, SourceRow, display_name, read_all, read_lines
 from agent.errors import InputError
 from agent.wording import plural
 
-_LARGEST_COMPRESSED_ARRAY = 64 << 20
-_FIRST_PIECE = 1 << 14  # in characters
-_LONGEST_TOKEN = 16  # such as false, or an escaped character
 _BLANK = re.compile(r"[ \t\r\n]*")
 _NO_UTF8 = re.compile("[\ud800-\udfff]")
 _CAUSES = {
@@ -60,7 +56,7 @@ def read_json_array(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine
     Raises:
         InputError: the array is malformed.
     """
-    data = read_all(file, path, _LARGEST_COMPRESSED_ARRAY)
+    data = read_all(file, path)
     if not data.lstrip().startswith(b"["):
         yield from read_json_lines(io.BytesIO(data), path)
         return
@@ -83,7 +79,7 @@ def _iterate_elements(text: str, path: Path) -> Iterator[SourceRow]:
             break
         number += 1
         try:
-            value, end = _decode_element(text, start)
+            value, end = DECODER.raw_decode(text, start)
         except (ValueError, RecursionError) as error:
             line = getattr(error, "lineno", line)
             raise InputError(f"element {number}: {describe_json_error(error)}", path=path, line=line) from None
@@ -97,28 +93,6 @@ def _iterate_elements(text: str, path: Path) -> Iterator[SourceRow]:
     if rest != len(text):
         line += text.count("\n", delimiter, rest)
         raise InputError("invalid JSON: unexpected text after the end of the array", path=path, line=line)
-
-
-def _decode_element(text: str, start: int) -> tuple[Any, int]:
-    """Decode the JSON value at `start`. Return it with its end.
-
-    Raises:
-        ValueError: the value is malformed, or longer than `LONGEST_LINE`.
-    """
-    size = _FIRST_PIECE
-    while True:
-        piece, is_last = text[start : start + size], start + size >= len(text)
-        try:
-            value, end = DECODER.raw_decode(piece)
-            if end < len(piece) or is_last:  # otherwise, a number may continue
-                return value, start + end
-        except json.JSONDecodeError as error:
-            is_truncated = error.msg.startswith("Unterminated") or error.pos + _LONGEST_TOKEN > size
-            if is_last or not is_truncated:
-                raise json.JSONDecodeError(error.msg, text, start + error.pos) from None
-        if size >= LONGEST_LINE:
-            raise ValueError(f"a value is longer than {LONGEST_LINE >> 20} MB")
-        size *= 32
 
 
 def _skip_blank(text: str, position: int) -> int:

@@ -131,7 +131,7 @@ def test_the_time_is_proportional_to_the_number_of_tags() -> None:
     assert time.process_time() - start < 20
 
 
-@pytest.mark.parametrize("padding", [0, *range((1 << 18) - 80, (1 << 18) - 30)])
+@pytest.mark.parametrize("padding", [0, (1 << 18) - 67])
 def test_references_to_forbidden_characters_are_dropped_and_counted(tmp_path: Path, padding: int) -> None:
     dropped, path = list[int](), tmp_path / "Posts.xml"
     body = b"x&#x0E;&#14;&#0;&#xD800;&#xffff;y&#xA;&#x09;&#10;&#233;&#x1F600;&amp;"

@@ -50,7 +50,11 @@ BOMBS: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "objects": ("x.jsonl.gz", lambda path: write_gzip(path, START, b"[],", 200 * MB, b"[]]}}\n"), "InputError"),
     "objects below the limit": ("x.jsonl.gz", lambda p: write_gzip(p, START, b'{"":{}},', 10 * MB, b"[]]}}\n"), "1"),
     "an array": ("x.json.gz", lambda path: write_gzip(path, b"[", b'{"query":"q"},', 500 * MB), "InputError"),
-    "an element": ("x.json.gz", lambda path: write_gzip(path, b"[[", b"[],", 60 * MB, b"[]]]"), "InputError"),
+    "an array below the limit": (
+        "x.json.gz",
+        lambda p: write_gzip(p, b"[" + START, b'{"":{}},', 10 * MB, b"1]}}]"),
+        "1",
+    ),
     "cells": ("x.csv.gz", lambda path: write_gzip(path, b"query,code\n", b"ab,", 200 * MB), "InputError"),
     "a row": ("x.csv.gz", lambda path: write_gzip(path, b'query,code\n"', b'\n\n","', 200 * MB), "InputError"),
     "a text": (

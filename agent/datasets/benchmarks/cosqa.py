@@ -17,7 +17,7 @@ from pathlib import Path
 
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, read_rows
 from agent.datasets.encoding import loads
-from agent.datasets.sources import LONGEST_LINE, open_source, read_all
+from agent.datasets.sources import open_source, read_all
 from agent.errors import InputError, UsageError
 
 _GENERATED = "query.json", "{0}_codebase.json", "{0}_query_code_pairs.json", "{0}_query_code_pairs_for_search.json"
@@ -47,7 +47,7 @@ def read_search_task(builder: BenchmarkBuilder) -> None:
 
 def _read_code_map(path: Path) -> Iterator[BenchmarkRow]:
     with open_source(path, regular=True) as file:
-        data = read_all(file, path, LONGEST_LINE)
+        data = read_all(file, path)
     try:
         codes = loads(data)
     except ValueError as error:
