@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -34,28 +34,21 @@ def read_cells(data: bytes) -> Sequence[tuple[int | None, str]]:
         language = metadata.get("language_info", {}).get("name") or metadata.get("kernelspec", {}).get("language")
         # until version 3 of the format, cells are in worksheets
         cells = [cell for sheet in notebook.get("worksheets") or [notebook] for cell in sheet["cells"]]
-        sources = [_read_source(number, cell) for number, cell in enumerate(cells, start=1)]
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        sources = [_read_source(cell) for cell in cells]
+    except ValueError as error:
         raise ValueError(f"it is not a valid notebook ({str(error)[:100]})") from None
+    except (LookupError, TypeError, AttributeError):
+        raise ValueError("it is not a valid notebook (a part is missing or malformed)") from None
     if "python" not in str(language or "python").lower():
         raise ValueError(f"it is a notebook in the language {str(language)[:40]}")
     numbered = enumerate(sources, start=1)
     return [(number, _remove_magics(source)) for number, source in numbered if not _OTHER_LANGUAGE.match(source)]
 
 
-def _read_source(number: int, cell: Any) -> str:
-    """Return the source of a code cell, which is called `input` until version 3 of the format. Other cells are empty.
-
-    Raises:
-        ValueError: the cell is malformed.
-    """
-    if not isinstance(cell, dict):
-        raise ValueError(f"cell {number} is not an object")
-    source = (cell.get("source", cell.get("input")) or "") if cell.get("cell_type") == "code" else ""
-    lines = source if isinstance(source, list) else [source]
-    if not all(isinstance(line, str) for line in lines):
-        raise ValueError(f"the source of cell {number} is not text")
-    return normalise("".join(lines))
+def _read_source(cell: Mapping[str, Any]) -> str:
+    """Return the source of a code cell (called `input` until version 3 of the format). Other cells are empty."""
+    source = cell.get("source", cell.get("input")) if cell.get("cell_type") == "code" else None
+    return normalise("".join(source or ""))  # a list of lines, or one text
 
 
 def _remove_magics(source: str) -> str:

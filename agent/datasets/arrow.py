@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import date, time
 from functools import partial
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, Any
@@ -18,7 +19,7 @@ from agent.datasets.sources import LONGEST_LINE, BadLine, SourceRow
 from agent.errors import ExtraMissing, InputError
 
 _BATCH = 1000  # maximum number of rows converted to Python objects at a time
-_OBJECT_SIZE = 50
+_OBJECT_SIZE, _MAX_ROW_SIZE = 50, 2 * LONGEST_LINE
 _MAX_SIZE, _MAX_RATIO = 256 << 20, 50  # limits of a group of rows, in bytes and times its compressed size
 _BAD_VALUES = (ValueError, KeyError, TypeError, OverflowError, NotImplementedError)
 _SAVED = ("dataset_dict.json", "state.json")
@@ -47,7 +48,7 @@ def read_parquet(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
             names = table.schema_arrow.names
             if duplicate := next((name for name in names if names.count(name) > 1), None):
                 raise InputError(f"has two columns named {duplicate!r}. Rename one", path=path)
-            yield from convert_batches(part for batch in table.iter_batches(_BATCH) for part in _split(batch, path))
+            yield from convert_batches(_check_rows(batch, path) for batch in table.iter_batches(_BATCH))
     except (pyarrow.ArrowException, ValueError, OverflowError) as error:
         raise InputError(f"cannot be read as Parquet ({error})", path=path) from None
 
@@ -69,19 +70,16 @@ def _find_dictionaries(metadata: Any, path: Path) -> list[str]:
     return [path for path in texts if ".key_value." not in path]  # Arrow cannot flatten maps of dictionaries
 
 
-def _split(batch: Any, path: Path) -> Iterator[Any]:
-    """Split a batch into parts that need little memory as Python objects.
+def _check_rows(batch: Any, path: Path) -> Any:
+    """Return the batch.
 
     Raises:
-        InputError: a row is too large.
+        InputError: a row needs too much memory.
     """
-    if sum(map(_measure, batch.columns)) <= 2 * LONGEST_LINE:
-        yield batch
-    elif batch.num_rows == 1:
-        raise InputError(f"a row is larger than {2 * LONGEST_LINE >> 20} MB", path=path)
-    else:
-        half = batch.num_rows // 2
-        yield from (*_split(batch.slice(0, half), path), *_split(batch.slice(half), path))
+    rows = batch.to_struct_array()
+    if _measure(rows) > _MAX_ROW_SIZE and any(_measure(rows[n : n + 1]) > _MAX_ROW_SIZE for n in range(len(rows))):
+        raise InputError(f"a row is larger than {_MAX_ROW_SIZE >> 20} MB", path=path)
+    return batch
 
 
 def _measure(array: Any) -> int:
@@ -89,14 +87,15 @@ def _measure(array: Any) -> int:
     import pyarrow
     import pyarrow.compute
 
-    size: int = _OBJECT_SIZE * len(array) + array.nbytes
+    size = _OBJECT_SIZE * len(array)
     if pyarrow.types.is_dictionary(array.type):
         lengths = pyarrow.compute.binary_length(array.dictionary)
         return size + (pyarrow.compute.sum(lengths.take(array.indices)).as_py() or 0)
     if pyarrow.types.is_struct(array.type):
         return size + sum(map(_measure, array.flatten()))
-    is_list = pyarrow.types.is_nested(array.type) and not pyarrow.types.is_map(array.type)
-    return size + (_measure(array.flatten()) if is_list else 0)
+    if pyarrow.types.is_nested(array.type) and not pyarrow.types.is_map(array.type):
+        return size + _measure(array.flatten())
+    return size + int(array.nbytes)
 
 
 def convert_batches(batches: Any) -> Iterator[SourceRow | BadLine]:
@@ -104,25 +103,19 @@ def convert_batches(batches: Any) -> Iterator[SourceRow | BadLine]:
 
     The codes of class labels become their names, because the same code means different things in different files.
     """
-    for number, (features, row) in enumerate(_iterate_rows(batches), start=1):
-        prefix, value, name = f"row {number}: ", dict[str, Any](), ""
-        try:
-            for name, cell in row.items():
-                if isinstance(cell, Exception):
-                    raise cell
-                value[name] = _decode_labels(as_json_type(cell), features.get(name))
-        except _BAD_VALUES as error:
-            yield BadLine(number, f"column {name!r}: {error}", prefix=prefix)
-        else:
-            yield SourceRow(number, number, value, prefix)
-
-
-def _iterate_rows(batches: Any) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
-    """Iterate over the rows, each with the features of its columns. A cell that cannot be read is an exception."""
+    numbers = count(1)
     for batch in batches:
         features = _read_features((batch.schema.metadata or {}).get(b"huggingface", b"{}"))
-        for cells in zip(*map(_read_cells, batch.columns), strict=True):
-            yield features, dict(zip(batch.column_names, cells, strict=True))
+        for cells in zip(*batch.columns, strict=True):
+            number, value, name = next(numbers), dict[str, Any](), ""
+            prefix = f"row {number}: "
+            try:
+                for name, cell in zip(batch.column_names, cells, strict=True):
+                    value[name] = _decode_labels(as_json_type(_read_cell(cell)), features.get(name))
+            except _BAD_VALUES as error:
+                yield BadLine(number, f"column {name!r}: {error}", prefix=prefix)
+            else:
+                yield SourceRow(number, number, value, prefix)
 
 
 def _read_features(metadata: bytes) -> Mapping[str, Any]:
@@ -132,19 +125,14 @@ def _read_features(metadata: bytes) -> Mapping[str, Any]:
     return {}
 
 
-def _read_cells(column: Any) -> list[Any]:
-    try:
-        return list(column.to_pylist())
-    except _BAD_VALUES:
-        return [_read_cell(cell) for cell in column]
-
-
 def _read_cell(cell: Any) -> Any:
     """Return the value of a cell. A time that Python cannot represent, such as the year 10000, becomes text."""
     try:
         return cell.as_py()
-    except _BAD_VALUES as error:
-        return f"<{cell.type}: {cell.value}>" if hasattr(cell, "value") else error
+    except _BAD_VALUES:
+        if not hasattr(cell, "value"):
+            raise
+        return f"<{cell.type}: {cell.value}>"
 
 
 def _decode_labels(value: Any, feature: Any) -> Any:

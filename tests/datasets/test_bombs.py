@@ -57,13 +57,14 @@ BOMBS: dict[str, tuple[str, Callable[[Path], None], str]] = {
     ),
     "cells": ("x.csv.gz", lambda path: write_gzip(path, b"query,code\n", b"ab,", 200 * MB), "InputError"),
     "a row": ("x.csv.gz", lambda path: write_gzip(path, b'query,code\n"', b'\n\n","', 200 * MB), "InputError"),
-    "a text": (
-        "x.parquet",
-        lambda path: write_parquet(path, code=["a" * 300 * MB], dictionary=False),
-        "InputError",
-    ),
+    "a text": ("x.parquet", lambda path: write_parquet(path, code=["a" * 300 * MB], dictionary=False), "InputError"),
     "a list": ("x.parquet", lambda path: write_parquet(path, list=list_one(pyarrow.nulls(40 * MB))), "InputError"),
     "texts in a list": ("x.parquet", lambda path: write_parquet(path, list=TEXTS), "InputError"),
+    "long texts": (
+        "x.parquet",
+        lambda path: write_parquet(path, query=["q"] * 3000, code=[f"{n}{'a' * 30_000}" for n in range(3000)]),
+        "3000",
+    ),
     "equal texts": (
         "x.parquet",
         lambda path: write_parquet(path, query=["q"] * 1500, code=repeat("a" * MB, 1500)),
