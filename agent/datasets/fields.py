@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.checks import check_type
 from agent.datasets.spool import Spool
-from agent.datasets.values import parse_id
+from agent.datasets.values import describe, parse_id
 from agent.errors import ConfigError, InputError, UsageError
 from agent.types import Pair
 
@@ -41,7 +41,6 @@ FieldMap = Mapping[str, str] | str | None
 """Names of fields, as a mapping or as the text of `--map`."""
 MAPPING_EXAMPLE = "a mapping such as {'query': 'question'}"
 _MAX_DEPTH = 100
-_TYPE_NAMES = {dict: "an object", list: "a list", bool: "true or false", int: "a number", float: "a number"}
 
 
 def parse_mapping(text: str) -> dict[str, str]:
@@ -105,7 +104,7 @@ class Fields:
             ValueError: the record is not a valid pair. The message is suitable for users.
         """
         if not isinstance(record, dict):
-            raise ValueError(f"expected an object with query and code, not {_describe_type(record)}")
+            raise ValueError(f"expected an object with query and code, not {describe(record)}")
         self.see(record)
         names = {name: fields for name, fields in self.names.items() if name != "label"}
         present_fields = {name: field for name, fields in names.items() if (field := find_field(record, fields))}
@@ -142,7 +141,7 @@ class Fields:
             ValueError: the record has no valid id or query. The message is suitable for users.
         """
         if not isinstance(record, dict):
-            raise ValueError(f"expected an object, not {_describe_type(record)}")
+            raise ValueError(f"expected an object, not {describe(record)}")
         self.see(record)
         present_fields = {name: field for name in ("id", "query") if (field := find_field(record, self.names[name]))}
         return _read_id(record, present_fields, number), self._get_text(record, present_fields, "query")
@@ -171,7 +170,7 @@ class Fields:
         value = record[present_fields[name]] if name in present_fields else None
         if value is None or isinstance(value, str):
             return value
-        raise ValueError(f"{present_fields[name]!r} is {_describe_type(value)}; the {name} must be text")
+        raise ValueError(f"{present_fields[name]!r} is {describe(value)}; the {name} must be text")
 
 
 def _guess_field(record: Mapping[str, Any], name: str) -> str:
@@ -199,7 +198,7 @@ def _collect_meta(record: Mapping[str, Any], present_fields: Iterable[str]) -> d
     if isinstance(nested, str):  # a table may have an ordinary `meta` column
         nested = {"meta": nested}
     if nested is not None and not isinstance(nested, dict):
-        raise ValueError(f"'meta' is {_describe_type(nested)}; expected an object")
+        raise ValueError(f"'meta' is {describe(nested)}; expected an object")
     skipped = {"meta", *present_fields}
     meta = {field: value for field, value in record.items() if field not in skipped}
     for field, value in (nested or {}).items():
@@ -217,10 +216,6 @@ def _is_nested_deeper(value: Any, levels: int) -> bool:
         return True
     children = value.values() if isinstance(value, dict) else value
     return any(_is_nested_deeper(child, levels - 1) for child in children)
-
-
-def _describe_type(value: Any) -> str:
-    return "null" if value is None else _TYPE_NAMES.get(type(value), "text")
 
 
 _EXPECTED = (

@@ -92,18 +92,17 @@ def read_pairs(
     check_type("paths", paths, (str, Path, Iterable), "a file, a pattern, or a list of them")
     check_type("mapping", mapping, (str, Mapping), MAPPING_EXAMPLE)
     files = expand_patterns([paths] if isinstance(paths, str | Path) else paths)
-    return read_dataset(files, mapping, skips_bad_lines=on_bad_line == "skip", remedy=", or pass --on-bad-line skip")
+    return read_dataset(files, mapping, on_bad_line=on_bad_line)
 
 
 def read_dataset(
     files: Iterable[Path],
     mapping: FieldMap = None,
     *,
-    skips_bad_lines: bool = False,
-    remedy: str = "",
+    on_bad_line: Literal["fail", "skip"] | None = None,
     codes_alone: bool = False,
 ) -> Dataset:
-    """Read the pairs in files, as in `read_pairs`. `remedy` follows "Fix it" in the message about bad lines.
+    """Read the pairs in files, as in `read_pairs`. Commands without the option `--on-bad-line` pass None.
 
     With `codes_alone`, files without a field for the query may be read. The queries of their pairs are empty.
 
@@ -114,9 +113,9 @@ def read_dataset(
     for number, path in enumerate(dataset.paths):
         _read_file(dataset, number, path, fields, codes_alone=codes_alone)
     fields.check_mapping()
-    if dataset.bad_lines and not (skips_bad_lines and dataset):
-        first = dataset.bad_lines[0]
-        raise InputError(_list_causes(dataset, remedy), path=display_name(first.path or STDIN), line=first.line)
+    if dataset.bad_lines and (on_bad_line != "skip" or not dataset):
+        first, causes = dataset.bad_lines[0], _list_causes(dataset, has_option=on_bad_line is not None)
+        raise InputError(causes, path=display_name(first.path or STDIN), line=first.line)
     return dataset
 
 
@@ -154,7 +153,7 @@ def _describe_duplicate(dataset: Dataset, pair_id: str, number: int) -> str:
     return f"the id {short_id!r} is also used in {place}. Ids must be unique{'' if file == number else ' across files'}"
 
 
-def _list_causes(dataset: Dataset, remedy: str) -> str:
+def _list_causes(dataset: Dataset, *, has_option: bool) -> str:
     """List the first bad line for each of at most five causes, and count the other bad lines."""
     by_cause: dict[str, list[BadLine]] = {}
     for bad in dataset.bad_lines:
@@ -169,6 +168,7 @@ def _list_causes(dataset: Dataset, remedy: str) -> str:
     bad_lines = len(dataset.bad_lines)
     total = plural(bad_lines + len(dataset), "line")
     verb, them = ("is", "it") if bad_lines == 1 else ("are", "them")
-    remedy = f"Fix {them}{remedy}" if dataset else "No line is a valid pair"
+    option = ", or pass --on-bad-line skip" if has_option else ""
+    remedy = f"Fix {them}{option}" if dataset else "No line is a valid pair"
     lines.append(f"{bad_lines:,} of {total} {verb} bad. {remedy}")
     return "\n".join(lines)

@@ -93,12 +93,11 @@ class BenchmarkRow:
             raise self.build_error(f"{' or '.join(map(repr, names))}{' is ' if names else ''}{error}") from None
 
 
-def read_rows(path: Path, fields: Fields | None = None) -> Iterator[BenchmarkRow]:
-    """Iterate over the records of a file or a dataset folder. `fields` are checked at the end.
+def read_rows(path: Path) -> Iterator[BenchmarkRow]:
+    """Iterate over the records of a file or a dataset folder.
 
     Raises:
-        InputError: the file cannot be read, is standard input, or has a line that is not an object, or a mapped field
-            is missing from every record.
+        InputError: the file cannot be read, is standard input, or has a line that is not an object.
         ExtraMissing: the libraries for the file's format are not installed.
     """
     if path == STDIN:
@@ -109,11 +108,7 @@ def read_rows(path: Path, fields: Fields | None = None) -> Iterator[BenchmarkRow
         row = BenchmarkRow(record.value, path, record.line, record.prefix)
         if not isinstance(record.value, dict):
             raise row.build_error(f"expected an object, not {describe(record.value)}")
-        if fields:
-            fields.see(record.value)
         yield row
-    if fields:
-        fields.check_mapping()
 
 
 @dataclass

@@ -129,7 +129,7 @@ def _read_pairs(
     number of the row makes a repeated id unique.
     """
     ids = dict[str, str]()
-    for number, row in _iterate_rows(builder, builder.path, fields):
+    for number, row in _iterate_rows(builder, builder.path, fields or Fields()):
         own, text, codes = read(str(number), row)
         own = f"{own}/{number}" if builder.has_code(own) else own
         if text not in ids:
@@ -141,15 +141,15 @@ def _read_pairs(
             builder.add_grade(ids[text], identifier, grade, row)
 
 
-def _iterate_rows(
-    builder: BenchmarkBuilder, path: Path, fields: Fields | None = None
-) -> Iterator[tuple[int, BenchmarkRow]]:
+def _iterate_rows(builder: BenchmarkBuilder, path: Path, fields: Fields) -> Iterator[tuple[int, BenchmarkRow]]:
     """Iterate over the rows that were requested, with their numbers. Rows without a `language` are in any language."""
-    language, names = builder.request.language, (fields or Fields()).names["language"]
-    for number, row in enumerate(read_rows(path, fields), start=1):
-        own = row.fields.get(names[0])
+    language, name = builder.request.language, fields.names["language"][0]
+    for number, row in enumerate(read_rows(path), start=1):
+        fields.see(row.fields)
+        own = row.fields.get(name)
         if (None in (language, own) or normalise_language(str(own)) == language) and builder.includes(row.fields):
             yield number, row
+    fields.check_mapping()
 
 
 def _read_snippets(row: BenchmarkRow) -> Iterator[tuple[str, int]]:
