@@ -13,9 +13,8 @@ from typing import Literal, NamedTuple
 from agent.corpus.describe import LICENCE, SOURCE, get_name
 from agent.corpus.labelled import LabelledPair, read_labelled
 from agent.corpus.near_duplicates import cluster, shingle_query
-from agent.datasets.arrow import is_dataset
 from agent.datasets.benchmark import Benchmark
-from agent.datasets.benchmarks.building import read_rows
+from agent.datasets.benchmarks import read_columns
 from agent.datasets.benchmarks.pairs import find_part_files, is_split
 from agent.datasets.benchmarks.triples import is_triples
 from agent.datasets.encoding import dumps
@@ -137,8 +136,7 @@ def _iterate_pairs(
     path: Path, kind: str, mapping: FieldMap, opener: _Opener, notes: list[str]
 ) -> Iterator[LabelledPair]:
     """Iterate over labelled pairs. For docstrings, iterate over all codes, whose query may be empty."""
-    first = None if path.is_dir() and not is_dataset(path) else next(read_rows(path), None)
-    fields, columns = Fields(mapping), first.fields if first else ()
+    fields, columns = Fields(mapping), read_columns(path)
     is_run, has_code = (path / files.ANNOTATIONS).is_file(), fields.has("code", columns)
     if is_run or (has_code and (kind == "docstrings" or fields.has("query", columns))):
         yield from read_labelled(path, mapping, codes_alone=kind == "docstrings")

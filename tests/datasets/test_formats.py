@@ -267,8 +267,6 @@ class TestFolders:
     ("kind", "late"),
     [
         (pyarrow.timestamp("s"), 300_000_000_000),
-        (pyarrow.timestamp("us"), 2**62),
-        (pyarrow.date32(), 2**30),
         (pyarrow.duration("s"), 2**62),
         (pyarrow.timestamp("s", "No/Zone"), 5),
     ],

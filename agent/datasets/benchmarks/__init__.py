@@ -112,11 +112,11 @@ def find_format(path: Path, mapping: FieldMap = None) -> tuple[BenchmarkFormat, 
         return _BEIR, ()
     if path.is_dir() and pairs.is_split(path):
         return _TRIPLES if triples.is_triples(path) else _SPLIT, ()
-    columns = _read_columns(path)
+    columns = read_columns(path)
     return _recognise(path, columns, mapping), columns
 
 
-def _read_columns(path: Path) -> list[str]:
+def read_columns(path: Path) -> list[str]:
     """Return the field names of a table's first row. For a folder that is not a dataset, return an empty list."""
     first = None if path.is_dir() and not is_dataset(path) else next(read_rows(path), None)
     return [] if first is None else list(first.fields)

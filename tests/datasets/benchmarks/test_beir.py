@@ -215,15 +215,8 @@ def test_an_exported_run_is_read_back(pairs: list[tuple[str, str, int | None]]) 
 
 
 @pytest.mark.parametrize("text", ["do a", "another text"])
-@pytest.mark.parametrize("folder", ["beir", "mteb"])
-def test_two_queries_with_one_id_are_an_error(tmp_path: Path, folder: str, text: str) -> None:
-    queries = [*QUERIES, {"_id": "q1", "text": text}]
-    if folder == "beir":
-        write_json_lines(write_beir(tmp_path) / "queries.jsonl", queries)
-    else:
-        parts = {"corpus": CORPUS[:1], "queries": queries, "qrels": make_qrels(("q1", "d1", 1))}
-        for part, rows in parts.items():
-            write_parquet(tmp_path / part / "test.parquet", rows)
+def test_two_queries_with_one_id_are_an_error(tmp_path: Path, text: str) -> None:
+    write_json_lines(write_beir(tmp_path) / "queries.jsonl", [*QUERIES, {"_id": "q1", "text": text}])
     with pytest.raises(InputError, match="'q1'"):
         open_benchmark(tmp_path)
 

@@ -111,12 +111,6 @@ def test_label_1_is_relevant_and_label_0_is_judged_not_relevant(tmp_path: Path) 
     assert benchmark.notes[1].endswith(": 'pair_id', 'docstring_tokens'")
 
 
-@pytest.mark.parametrize("label", ["2", "-1", "maybe"])
-def test_an_error_locates_a_label_other_than_1_and_0(label: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"pairs\.csv:3: .*'label'"):
-        open_benchmark(write_csv(tmp_path / "pairs.csv", [LABELLED[0], {**LABELLED[1], "label": label}]))
-
-
 @pytest.mark.parametrize("blank", ["", " ", None])
 def test_a_pair_with_a_blank_label_is_unjudged_and_counted(blank: str | None, tmp_path: Path) -> None:
     rows = [LABELLED[0], *({**row, "label": blank} for row in LABELLED[1:])]
