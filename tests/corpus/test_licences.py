@@ -9,24 +9,14 @@ import pytest
 
 from agent.corpus.licences import recognise_licence
 
-MIT = """Permission is hereby granted, free of charge, to any person obtaining a copy
-of this software and associated documentation files (the "Software"), to deal
-in the Software without restriction, including without limitation the rights
-to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
-copies of the Software, and to permit persons to whom the Software is
-furnished to do so, subject to the following conditions:
 
-The above copyright notice and this permission notice shall be included in all
-copies or substantial portions of the Software.
+def read_licence(distribution: str, name: str) -> str:
+    """Return the text of a licence of an installed distribution."""
+    path = next(path for path in files(distribution) or () if path.name == name and ".dist-info" in str(path))
+    return Path(str(path.locate())).read_text(encoding="utf-8")
 
-THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
-IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
-FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
-AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
-LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
-OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
-SOFTWARE.
-"""
+
+MIT = read_licence("rich", "LICENSE").partition("\n\n")[2]  # without the line about the copyright
 HEADER = "The MIT License (MIT)\n\nCopyright (c) 2020-2024 Ann Other <ann@example.org>\nAll rights reserved.\n\n"
 
 
@@ -62,8 +52,7 @@ def test_a_text_with_other_conditions_stays_unknown(text: str) -> None:
      ("httpx", "LICENSE.md", "BSD-3-Clause"), ("openai", "LICENSE", "Apache-2.0"), ("rich", "LICENSE", "MIT")],
 )  # fmt: skip
 def test_texts_of_installed_distributions_are_recognised(distribution: str, name: str, licence: str) -> None:
-    path = next(path for path in files(distribution) or () if path.name == name and ".dist-info" in str(path))
-    assert recognise_licence(Path(str(path.locate())).read_text(encoding="utf-8")) == licence
+    assert recognise_licence(read_licence(distribution, name)) == licence
 
 
 @pytest.mark.parametrize(
