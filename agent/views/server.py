@@ -27,8 +27,8 @@ from agent.views.review_session import LabelSession
 
 _LOOPBACK = "127.0.0.1"
 _MAX_BODY_BYTES = 1 << 18
-REQUEST_SECONDS = 20.0
-"""Time limit for receiving a request, including its body."""
+CONNECTION_SECONDS = 20.0
+"""Time limit for a connection. Browsers then open another one."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _TOKEN_BYTES = 24
 _COOKIE = "agent-review"
@@ -196,32 +196,11 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """Closes a connection if a whole request does not arrive in time."""
-
-    _closing: asyncio.TimerHandle | None = None
+    """Closes each connection after a time limit, so that none stays open for a request that is only half sent."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._limit_time()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._limit_time()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._stop_timer()
-
-    def _limit_time(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body:
-            self._stop_timer()  # the whole request has arrived
-        elif self._closing is None:
-            self._closing = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
-
-    def _stop_timer(self) -> None:
-        if self._closing is not None:
-            self._closing.cancel()
-        self._closing = None
+        self.loop.call_later(CONNECTION_SECONDS, transport.close)
 
 
 class _Guarded:

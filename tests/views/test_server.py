@@ -279,24 +279,19 @@ def test_a_ticket_is_valid_only_once(gate: Gate) -> None:
     assert gate.explain_refusal("GET", {"host": HOST}, ticket) is not None
 
 
-FULL = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
-
 @pytest.mark.parametrize(
     "part",
     [
-        b"",
         b"GET / HTTP/1.1\r\nHost: loc",
-        FULL + b"GET / HT",
         b"POST /%b/api/reviewer HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nCookie: agent-review=t\r\n"
         b"Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{",
     ],
-    ids=["nothing", "headers", "the next request", "body"],
+    ids=["headers", "body"],
 )
 async def test_a_request_that_is_only_half_sent_is_closed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: bytes
 ) -> None:
-    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(server, "CONNECTION_SECONDS", 0.2)
     ready, listening, gate = asyncio.Event(), server.listen(), Gate("t")
     serving = asyncio.create_task(
         server.serve(cast(LabelSession, SimpleNamespace(change_reviewer=None)), gate, listening, ready.set)
@@ -305,8 +300,7 @@ async def test_a_request_that_is_only_half_sent_is_closed(
     reader, writer = await asyncio.open_connection(*listening.getsockname())
     writer.write(part.replace(b"/%b", gate.path.rstrip("/").encode()))
     async with asyncio.timeout(30):
-        received = await reader.read()
-    assert received.count(b"HTTP/1.1 ") == part.count(FULL)
+        assert await reader.read() == b""
     writer.close()
     serving.cancel()
     await serving
