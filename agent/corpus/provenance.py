@@ -97,39 +97,32 @@ def _read_repository(git: Path) -> Origin:
     return {**UNKNOWN, "repository": _clean_url(url[1]) if url else None, "commit": commit}
 
 
-def _list_entries(folder: Path) -> list[Path]:
-    try:
-        return [] if folder.is_symlink() else sorted(folder.iterdir())
-    except OSError:
-        return []
-
-
 def _find_licence(folder: Path) -> str | None:
     """Return the licence that `pyproject.toml` or licence texts in a folder name. If there are texts, it may be empty.
 
     The texts count only if all are recognised.
     """
     try:
-        document = tomllib.loads(_read_text(folder / "pyproject.toml", _MAX_LICENCE_BYTES))
-        tables = document.get("project", {}), document.get("tool", {}).get("poetry", {})
-        for licence, classifiers in ((table.get("license"), table.get("classifiers", [])) for table in tables):
-            text = licence.get("text") if isinstance(licence, dict) else licence
-            if name := _choose_licence([text], classifiers):
-                return name
+        project = tomllib.loads(_read_text(folder / "pyproject.toml", _MAX_LICENCE_BYTES)).get("project", {})
+        licence = project.get("license")
+        text = licence.get("text") if isinstance(licence, dict) else licence
+        if name := _choose_licence([text], project.get("classifiers", [])):
+            return name
     except (AttributeError, RecursionError, TypeError, ValueError):
         pass  # not the expected structure
-    files = [path for path in _list_entries(folder) if _LICENCE_FILE.fullmatch(path.name) and not path.is_dir()]
+    files = [path for path in folder.glob("*") if _LICENCE_FILE.fullmatch(path.name) and not path.is_dir()]
     found = {recognise_licence(_read_text(path, _MAX_LICENCE_BYTES)) or "" for path in files}
     return None if not files else "" if "" in found else ", ".join(sorted(found))
 
 
 def _read_text(path: Path, limit: int = _MAX_BYTES) -> str:
-    """Return the text of a file, or an empty text if it is missing, unusual or behind a link."""
+    """Return the text of a file, or an empty text if it is missing, unusual, too long or behind a link."""
     try:
         if path.parent.is_symlink() or path.is_symlink():
             return ""
         with open_regular(path) as file:
-            return file.read(limit).decode("utf-8", "replace")
+            content = file.read(limit + 1)
+        return content.decode("utf-8", "replace") if len(content) <= limit else ""
     except (OSError, ValueError):
         return ""
 
@@ -146,7 +139,7 @@ def _clean_url(url: str) -> str | None:
 
 def _read_distributions(folder: Path) -> dict[Path, Origin]:
     installed: dict[Path, Origin] = {}
-    for info in (path for path in _list_entries(folder) if path.suffix == ".dist-info"):
+    for info in sorted(folder.glob("*.dist-info")):
         metadata = message_from_string(_read_text(info / "METADATA"))
         try:
             rows = list(csv.reader(_read_text(info / "RECORD").splitlines()))
