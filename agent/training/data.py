@@ -125,7 +125,10 @@ def read_training_data(
     items = _iterate_pairs(parts["train"], pairs, mapping, open_path, notes)
     if pairs == "docstrings":
         items = _make_docstring_pairs(items, notes)
-    items = _exclude((item for item in items if language in (None, item.pair.language)), excluded, notes)
+    items = (item for item in items if language in (None, item.pair.language))
+    if excluded:
+        items = (item for item in items if item.pair.query not in excluded and item.pair.code not in excluded)
+        notes.append(f"left out the pairs with {plural(len(excluded), 'held-out text')}")
     data = _build(path, items, notes, progress)
     if unused_codes:
         raise UsageError("--codes: no benchmark stores its codes separately. Remove --codes.")
@@ -150,16 +153,6 @@ def _iterate_pairs(
             for code, grade in grades.items():
                 text, own = benchmark.queries.get(query, ""), benchmark.codes[code]
                 yield LabelledPair(Pair(id="", query=text, code=own, language=benchmark.language), int(grade > 0))
-
-
-def _exclude(items: Iterable[LabelledPair], texts: Collection[str], notes: list[str]) -> Iterator[LabelledPair]:
-    left_out = 0
-    for item in items:
-        if item.pair.query in texts or item.pair.code in texts:
-            left_out += 1
-        else:
-            yield item
-    notes += [f"left out {plural(left_out, 'pair')} with held-out texts"] if left_out else []
 
 
 def _make_docstring_pairs(items: Iterable[LabelledPair], notes: list[str]) -> Iterator[LabelledPair]:
