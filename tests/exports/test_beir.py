@@ -17,7 +17,6 @@ from agent.retrieval.benchmark import open_benchmark
 from agent.types import Pair
 from tests.exports.runs import export_run, make_run, read_lines
 
-PARTS = ("corpus", "queries")
 # query, code and label of each pair
 LABELLED = {
     "a": ("sort", "one", 1),
@@ -34,12 +33,6 @@ LABELLED = {
 def make_labelled_run(folder: Path, labelled: dict[str, tuple[str, str, int | None]] = LABELLED) -> Path:
     pairs = [Pair(id=name, query=query, code=code) for name, (query, code, _) in labelled.items()]
     return make_run(folder / "run", pairs, {name: {"label": label} for name, (*_, label) in labelled.items()})
-
-
-def load_dataset(folder: Path, name: str, split: str) -> Any:
-    import datasets
-
-    return datasets.load_dataset(str(folder), name, split=split, cache_dir=str(folder.parent / "cache"))
 
 
 def read_texts(path: Path) -> dict[str, str]:
@@ -75,11 +68,14 @@ def test_equal_snippets_share_a_document_and_unlabelled_or_conflicting_pairs_are
 
 
 def test_mteb_finds_its_configurations_and_splits(tmp_path: Path) -> None:
-    folder = tmp_path / "beir"
+    import datasets
+
+    folder, cache = tmp_path / "beir", str(tmp_path / "cache")
     export_run(make_labelled_run(tmp_path), "beir", folder)
     # the names that RetrievalDatasetLoader of mteb 2 reads
     qrels, corpus, queries = (
-        load_dataset(folder, name, split) for name, split in (("default", "test"), *zip(PARTS, PARTS, strict=True))
+        datasets.load_dataset(str(folder), name, split=split, cache_dir=cache)
+        for name, split in (("default", "test"), ("corpus", "corpus"), ("queries", "queries"))
     )
     assert (corpus.column_names, queries.column_names) == (["_id", "title", "text"], ["_id", "text"])
     texts = [dict(zip(part["_id"], part["text"], strict=True)) for part in (queries, corpus)]
