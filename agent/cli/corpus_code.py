@@ -45,7 +45,7 @@ def run(
             raise ConfigError(f"--filter: unknown filter {name!r}. Choose from {', '.join(FILTERS)}")
     try:
         with notes.status("listing files"):
-            excluded = {"excluded": exclude} | ({} if with_tests else {"test": TESTS})
+            excluded = dict.fromkeys(exclude, "excluded") | ({} if with_tests else TESTS)
             sources, left_out = list_sources(paths, excluded)
         if left_out and not sources:
             counts = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.items())

@@ -61,24 +61,25 @@ class Origins:
             if path not in self._folders:
                 self._folders[path] = _Folder(path)
             folder = self._folders[path]
-            if (origin := folder.distributions.get(file)) is not None:
-                return {**origin, "licence": origin["licence"] if licence is None else licence or None}
-            if path.name in ("site-packages", "dist-packages"):
-                return {**UNKNOWN, "licence": licence or None}
             licence = folder.licence if licence is None else licence
             own = licence if path.is_relative_to(root) else own
-            if folder.repository is not None:
-                return {**folder.repository, "licence": licence or None}
+            if (origin := folder.distributions.get(file, folder.origin)) is not None:
+                return {**origin, "licence": origin["licence"] if licence is None else licence or None}
         return {**UNKNOWN, "licence": own or None}
 
 
 class _Folder:
-    """What a folder says about the files in it. `licence` is empty if it has a licence text that is not recognised."""
+    """What a folder says about the files in it.
+
+    `licence` is empty if it has a licence text that is not recognised. `origin` is None if a folder above decides.
+    """
 
     def __init__(self, path: Path) -> None:
+        is_site = path.name in ("site-packages", "dist-packages")
         self.distributions = _read_distributions(path)
-        self.licence = None if self.distributions else _find_licence(path)
-        self.repository = _read_repository(path / ".git") if os.path.lexists(path / ".git") else None
+        self.licence = None if is_site or self.distributions else _find_licence(path)
+        repository = _read_repository(path / ".git") if os.path.lexists(path / ".git") else None
+        self.origin = UNKNOWN if is_site else repository
 
 
 def find_licence(source: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import filter as filter_names
 from pathlib import Path
@@ -20,8 +20,8 @@ from agent.datasets.sources import BadLine, translate_os_errors
 from agent.errors import InputError
 
 PYTHON_SUFFIXES = (".py", ".ipynb")
-TESTS = ("test", "tests", "test_*.py", "*_test.py", "conftest.py")
-"""Patterns of the names of files and folders with tests."""
+TESTS = dict.fromkeys(("test", "tests", "test_*.py", "*_test.py", "conftest.py"), "test")
+"""Patterns of the names of files and folders with tests, with the reason for leaving them out."""
 MAX_CODE_SIZE = 1_000_000
 """Maximum size of a Python file in bytes, and of a cell or a row's code in characters."""
 
@@ -55,7 +55,7 @@ def mark_damaged(reason: str, **place: Any) -> Found:
 
 
 def list_sources(
-    names: Iterable[str], excluded: Mapping[str, Sequence[str]] = MappingProxyType({})
+    names: Iterable[str], excluded: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[list[SourceFile | Found], Counter[str]]:
     """List named files, files that match a pattern, and the `.py` and `.ipynb` files in named folders, each once.
 
@@ -63,7 +63,7 @@ def list_sources(
     folder without such files may be a dataset folder. The name of a file in a folder is its path in that folder. The
     name of a named file is the path as given, or its last part if the path is absolute or contains `..`.
 
-    `excluded` maps reasons to patterns. A file in a folder is left out if a pattern matches its name or a part of it.
+    `excluded` maps patterns to reasons. A file in a folder is left out if a pattern matches its name or a part of it.
     Also returns the number of these files by reason.
 
     Raises:
@@ -85,10 +85,9 @@ def list_sources(
     return list(sources.values()), left_out
 
 
-def _find_exclusion(path: Path, excluded: Mapping[str, Sequence[str]]) -> str | None:
+def _find_exclusion(path: Path, excluded: Mapping[str, str]) -> str | None:
     texts = str(path), *path.parts
-    matches = (reason for reason, patterns in excluded.items() for pattern in patterns if filter_names(texts, pattern))
-    return next(matches, None)
+    return next((reason for pattern, reason in excluded.items() if filter_names(texts, pattern)), None)
 
 
 def _walk(root: Path, origins: Origins) -> Iterator[tuple[Path, SourceFile | Found]]:

@@ -118,14 +118,6 @@ def test_bad_input_is_one_error(trainer: Commands, options: tuple[str, ...], wor
     assert not (trainer.folder / "m").exists()
 
 
-@pytest.mark.embed
-def test_data_without_a_negative_writes_no_model(trainer: Commands) -> None:
-    trainer.write("pairs.jsonl", make_pairs(range(1)))
-    result = trainer(*TRAIN, "--base", ".", **OFFLINE)
-    assert (result.code, len(result.err.splitlines())) == (WRONG_USAGE, 1), result.err
-    assert not (trainer.folder / "m").exists()
-
-
 @pytest.mark.parametrize("option", ["--temperature", "--learning-rate", "--alpha"])
 def test_infinite_values_are_refused(trainer: Commands, option: str) -> None:
     result = trainer(*TRAIN, option, "inf")

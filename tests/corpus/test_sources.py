@@ -51,7 +51,7 @@ class TestFolder:
     def test_files_are_left_out_by_pattern_and_counted(self, tmp_path: Path) -> None:
         tests = ("tests/a.py", "a/test/b.py", "test_c.py", "a/d_test.py", "conftest.py")
         write(tmp_path, *tests, "a/testing.py", "contest.py", "docs/conf.py", "a/docs/x.py", "b/gen_pb2.py")
-        patterns = {"excluded": ["docs", "*_pb2.py"], "test": TESTS}
+        patterns = {"docs": "excluded", "*_pb2.py": "excluded", **TESTS}
         sources, left_out = list_sources([str(tmp_path), str(tmp_path / "test_c.py")], patterns)
         names = [source.name for source in sources if isinstance(source, SourceFile)]
         assert (names, left_out) == (["contest.py", "a/testing.py", "test_c.py"], {"test": 5, "excluded": 3})

@@ -136,7 +136,6 @@ def test_batches_have_equal_sizes_and_a_row_that_fits_none_is_left_out_and_count
     [
         ([(0, 0, 1)], "ranking"),
         ([(0, code, 1) for code in range(9)], "ranking"),  # all codes of one query
-        ([(query, 0, 1) for query in range(9)], "ranking"),  # one code for all queries
         ([(0, 0, 1), (0, 1, 0)], "ranking"),  # label 0 is not used without `hard_negatives`
         ([(0, 0, 1)], "labels"),
         ([(0, 9, 1), (1, 0, 0)], "labels"),  # code 9 is empty
@@ -146,10 +145,6 @@ def test_data_without_a_negative_or_a_positive_is_refused(pairs: Any, form: Form
     count = 1 + max(code for _, code, _ in pairs)
     with pytest.raises(UsageError):
         make_rows(make_data(pairs, count, codes=["def f(): pass"] * min(count, 9) + [""] * (count > 9)), form)
-
-
-def test_one_query_with_hard_negatives_is_trained_on() -> None:
-    assert make_rows(make_data([(0, 0, 1), (0, 1, 0)], 2), hard_negatives=1).draw(0) == [[Row(0, (0, 1), 1)]]
 
 
 def test_labels_that_contradict_a_near_duplicate_are_left_out() -> None:

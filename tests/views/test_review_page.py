@@ -429,12 +429,8 @@ def test_two_long_codes_are_side_by_side_with_the_buttons_in_view(
     tmp_path: Path, open_page: Callable[..., Page], height: int
 ) -> None:
     for name in ("a", "b"):
-        row = {
-            "query": "q",
-            "code": "\n".join([f"def {name}():", *["    pass  # a long line of code" * 3] * 200]),
-            "label": 1,
-        }
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row))
+        code = f"def {name}():" + f"\n    {'pass; ' * 20}" * 200
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"query": "q", "code": code, "label": 1}))
     with serve_page(tmp_path, "prefer", "a.jsonl", "b.jsonl", "-o", "out", "--reviewer", "ann") as served:
         page = open_page(served, viewport={"width": 1280, "height": height})
         first, second = (page.locator(name).bounding_box() for name in ("#context", "#code"))
