@@ -156,12 +156,10 @@ def _read_distributions(folder: Path) -> dict[Path, Origin]:
 
 
 def _choose_licence(values: Sequence[object], classifiers: Iterable[str]) -> str | None:
-    """Return the first short value, recognised text or list of classifiers."""
+    """Return the first value that is short, or else the licences in the classifiers."""
     names = [text.rpartition(" :: ")[2] for text in classifiers if text.startswith("License ::")]
     for value in (*values, ", ".join(name for name in names if name != "OSI Approved")):
         text = str(value or "").strip()
         if text.upper() not in ("", "UNKNOWN") and len(text) <= _MAX_LICENCE_LENGTH and "\n" not in text:
             return text
-        if name := recognise_licence(text):
-            return name
     return None
