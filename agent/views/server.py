@@ -200,7 +200,12 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.loop.call_later(CONNECTION_SECONDS, transport.close)
+        self.loop.call_later(CONNECTION_SECONDS, self._end)
+
+    def _end(self) -> None:
+        if not self.transport.is_closing():
+            self.shutdown()  # a request that was received completely still gets its response
+            self.loop.call_later(CONNECTION_SECONDS, self.transport.close)
 
 
 class _Guarded:
