@@ -34,6 +34,7 @@ QUEUE_FULL = "token_limit_exceeded"
 _NOT_RUN = ("batch_expired", "batch_cancelled")
 _KEY = re.compile(r"[0-9a-f]{64}")
 _MOST_LINES_PER_REQUEST = 2
+_MOST_LISTED = 10_000
 _URL: Literal["/v1/chat/completions"] = "/v1/chat/completions"
 _TOKEN = "test-driven-annotator"
 _TRANSFER_SECONDS = 600.0
@@ -157,10 +158,12 @@ async def find_batch(client: AsyncOpenAI, token: str, since: float) -> str | Non
 
     Batches created long before `since` (Unix time) are ignored.
     """
+    listed = 0
     async for batch in client.batches.list(limit=100):
+        listed += 1
         if (batch.metadata or {}).get(_TOKEN) == token:
             return str(batch.id)
-        if parse_count(batch.created_at) < since - _CLOCK_TOLERANCE:
+        if parse_count(batch.created_at) < since - _CLOCK_TOLERANCE or listed == _MOST_LISTED:  # may be endless
             break
     return None
 
