@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from agent.datasets.encoding import loads
 from agent.languages.python.source import Unparsable, normalise, parse
 
 _OTHER_LANGUAGE = re.compile(r"\s*%%(?!(capture|prun|time|timeit)\b)")
@@ -29,13 +29,14 @@ def read_cells(data: bytes) -> Sequence[tuple[int | None, str]]:
         ValueError: the file is not a notebook, or its language is not Python.
     """
     try:
-        notebook = loads(data.removeprefix(b"\xef\xbb\xbf"))
+        # outputs may contain NaN and control characters
+        notebook = json.loads(data.decode("utf-8-sig"), strict=False)
         metadata = notebook.get("metadata") or {}
         language = metadata.get("language_info", {}).get("name") or metadata.get("kernelspec", {}).get("language")
         # until version 3 of the format, cells are in worksheets
         cells = [cell for sheet in notebook.get("worksheets") or [notebook] for cell in sheet["cells"]]
         sources = [_read_source(cell) for cell in cells]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not a valid notebook ({str(error)[:100]})") from None
     except (LookupError, TypeError, AttributeError):
         raise ValueError("it is not a valid notebook (a part is missing or malformed)") from None
