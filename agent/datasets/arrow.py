@@ -136,7 +136,7 @@ def _read_cell(cell: Any) -> Any:
 
 
 def _decode_labels(value: Any, feature: Any) -> Any:
-    """Replace the code of a class label, or a list of codes, with names. Code -1 means that there is no label.
+    """Replace the code of a class label, or a list of codes, with names. Code -1 means no label.
 
     Raises:
         ValueError: a code has no name.

@@ -257,7 +257,10 @@ def as_pairs(items: Pairs, mapping: Mapping[str, str] | str | None = None) -> It
 
 
 def _restore_ids(frame: Any, names: Sequence[str]) -> Any:
-    """Move the ids of a DataFrame from its index to a column. An index has ids if its name, or its text, says so."""
+    """Move the ids of a DataFrame from its index to a column.
+
+    An index has ids if it contains text or has the name of an id field.
+    """
     if any(name in frame.columns for name in names):
         return frame
     if frame.index.name is None and frame.index.inferred_type == "string":

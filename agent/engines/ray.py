@@ -141,7 +141,7 @@ class RayEngine:
                 signal.signal(signal.SIGTERM, before)  # Ray's handler would exit the process immediately
 
     async def _connect_in_thread(self, connect: Callable[[], Any]) -> None:
-        """Connect to a cluster. Ray tries for minutes, so the thread is abandoned if this call is cancelled."""
+        """Connect to a cluster. Ray retries for minutes, so the thread is abandoned if this call is cancelled."""
         connected = Future[None]()
 
         def run() -> None:

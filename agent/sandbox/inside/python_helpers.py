@@ -202,7 +202,7 @@ class Owner:
 
 
 def identify(value: Any) -> list[Any]:
-    """Return the objects that determine what a value does, besides its namespace."""
+    """Return the objects outside of a value's namespace that determine what the value does."""
     if isinstance(value, PARTIAL):
         return [value.func, *value.keywords, *value.keywords.values()]
     return [type(value), MRO(value) if isinstance(value, type) else None]
