@@ -160,10 +160,10 @@ READERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.embed] * (name == "train")) for name in READERS]
+)
 def test_fields_can_be_named_wherever_rows_are_read(agent: Commands, name: str) -> None:
-    if name == "train":
-        pytest.importorskip("torch")
     agent.write("p.jsonl", NAMED)
     agent.write("q.jsonl", [{"key": f"p{n}", "title": "how to sort a list in python"} for n in range(3)])
     agent.write("other.jsonl", [{"query": "join two texts", "code": "x"}])
