@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from agent.config import Config as Config
     from agent.datasets import Dataset as Dataset
     from agent.datasets import read_pairs as read_pairs
-    from agent.graph import Variant as Variant
-    from agent.history import History as History
     from agent.languages.base import Language as Language
     from agent.llm.base import LLM as LLM
     from agent.llm.base import ScriptedLLM as ScriptedLLM
-    from agent.notebook import Annotations as Annotations
+    from agent.pipeline.graph import Variant as Variant
+    from agent.pipeline.history import History as History
+    from agent.pipeline.state import Node as Node
+    from agent.runs.notebook import Annotations as Annotations
+    from agent.runs.store.run_view import RunView as RunView
+    from agent.runs.store.run_view import load_run as load_run
     from agent.sandbox.base import SandboxBackend as SandboxBackend
     from agent.sandbox.scripted import ScriptedSandbox as ScriptedSandbox
     from agent.settings import read_settings as read_settings
-    from agent.state import Node as Node
-    from agent.store.run_view import RunView as RunView
-    from agent.store.run_view import load_run as load_run
     from agent.sync import annotate as annotate
     from agent.sync import stream as stream
     from agent.types import Annotation as Annotation
@@ -42,26 +42,26 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Annotation": "agent.types",
-    "Annotations": "agent.notebook",
+    "Annotations": "agent.runs.notebook",
     "Annotator": "agent.annotator",
     "Config": "agent.config",
     "Dataset": "agent.datasets",
-    "History": "agent.history",
+    "History": "agent.pipeline.history",
     "LLM": "agent.llm.base",
     "Language": "agent.languages.base",
-    "Node": "agent.state",
+    "Node": "agent.pipeline.state",
     "Pair": "agent.types",
-    "RunView": "agent.store.run_view",
+    "RunView": "agent.runs.store.run_view",
     "SandboxBackend": "agent.sandbox.base",
     "ScriptedLLM": "agent.llm.base",
     "ScriptedSandbox": "agent.sandbox.scripted",
     "TestReport": "agent.types",
     "Usage": "agent.types",
-    "Variant": "agent.graph",
+    "Variant": "agent.pipeline.graph",
     "annotate": "agent.sync",
     "errors": "agent.errors",
     "events": "agent.events",
-    "load_run": "agent.store.run_view",
+    "load_run": "agent.runs.store.run_view",
     "read_pairs": "agent.datasets",
     "read_settings": "agent.settings",
     "stream": "agent.sync",

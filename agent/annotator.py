@@ -7,13 +7,12 @@ from collections.abc import AsyncGenerator, Mapping, Set
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, Self, Unpack
 
-from agent.checks import check_type
 from agent.datasets import Pairs, as_pairs
 from agent.errors import UsageError
-from agent.run import Run
-from agent.spec import AnnotatorOptions, RunSpec
-from agent.streams import Production, Stream
-from agent.types import Annotation
+from agent.runs.run import Run
+from agent.runs.spec import AnnotatorOptions, RunSpec
+from agent.streams import BackgroundIterator, Stream
+from agent.types import Annotation, check_type
 
 
 class Annotator:
@@ -64,7 +63,7 @@ class Annotator:
         self.spec = RunSpec.of(options)
         self._run: Run | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._productions: set[Production[Annotation]] = set()
+        self._background: set[BackgroundIterator[Annotation]] = set()
 
     async def __aenter__(self) -> Self:
         """Open models and sandboxes.
@@ -90,7 +89,7 @@ class Annotator:
         async with AsyncExitStack() as stack:  # closes the rest even if one part fails
             if run is not None:
                 stack.push_async_exit(run)
-            for production in self._productions:
+            for production in self._background:
                 stack.push_async_callback(production.close)
 
     def annotate(
@@ -134,10 +133,10 @@ class Annotator:
             raise UsageError("runner.batch returns annotations in completion order; pass ordered=False")
         if limit is not None and limit < 0:
             raise UsageError(f"limit={limit}: limit must be 0 or greater")
-        earlier = {production for production in self._productions if not production.is_finished}
+        earlier = {production for production in self._background if not production.is_finished}
         annotations = run.annotate(as_pairs(pairs, mapping), ordered=ordered, limit=limit)
-        production = Production(_wait_for_earlier(earlier, annotations))
-        self._productions = {*earlier, production}
+        production = BackgroundIterator(_wait_for_earlier(earlier, annotations))
+        self._background = {*earlier, production}
         return Stream(production)
 
     def identity(self) -> dict[str, Any]:
@@ -154,7 +153,7 @@ class Annotator:
 
 
 async def _wait_for_earlier(
-    earlier: Set[Production[Annotation]], annotations: AsyncGenerator[Annotation, None]
+    earlier: Set[BackgroundIterator[Annotation]], annotations: AsyncGenerator[Annotation, None]
 ) -> AsyncGenerator[Annotation, None]:
     """Wait for abandoned iterators, which may still use the run folder, and then iterate over the annotations."""
     async with aclosing(annotations):

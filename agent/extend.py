@@ -8,6 +8,8 @@ from agent.llm.budget import Budget
 from agent.llm.gateway import ReplyCache
 from agent.llm.models import Models
 from agent.llm.parsing import LabelReply, UnreadableReply, parse_label
+from agent.pipeline.state import Node, Role, State, Step, Tools
+from agent.runs.spec import AnnotatorOptions, ModelOptions
 from agent.sandbox.base import (
     CommandResult,
     Environment,
@@ -21,8 +23,6 @@ from agent.sandbox.base import (
     SandboxLimits,
 )
 from agent.sandbox.session import SharedExecutions
-from agent.spec import AnnotatorOptions, ModelOptions
-from agent.state import Node, Role, State, Step, Tools
 from agent.types import CaseOutcome, CaseResult, Cause, Pair, Status, TestReport, Usage, Verdict
 
 __all__ = [

@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 _END: Any = object()
 
 
-class Production(Generic[Item]):
+class BackgroundIterator(Generic[Item]):
     """Runs a generator in its own task, one item ahead of the consumer. The task starts when `take` is first called.
 
     `abandoned` is true if no consumer will request the remaining items.
@@ -112,7 +112,7 @@ class Stream(Generic[Item]):
     If the iterator is closed or garbage-collected, the work is cancelled.
     """
 
-    def __init__(self, production: Production[Item]) -> None:
+    def __init__(self, production: BackgroundIterator[Item]) -> None:
         self._production = production
         self._closed = False
         weakref.finalize(self, production.abandon).atexit = False

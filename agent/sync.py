@@ -12,8 +12,8 @@ from typing import Any, Unpack
 
 from agent.annotator import Annotator
 from agent.datasets import Pairs
-from agent.notebook import Annotations
-from agent.spec import AnnotatorOptions
+from agent.runs.notebook import Annotations
+from agent.runs.spec import AnnotatorOptions
 from agent.types import Annotation
 
 _MAX_BUFFERED = 64

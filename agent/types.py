@@ -20,7 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from agent.wording import render_html_table
+from agent.errors import UsageError
+from agent.text import render_html_table
 
 SCHEMA_VERSION = 1
 PROVES_NOTHING = "passed, but proves nothing"
@@ -371,3 +372,14 @@ class Message:
 
     role: Literal["system", "user", "assistant"]
     content: str
+
+
+def check_type(name: str, value: object, kinds: tuple[type, ...], expected: str) -> None:
+    """Check that an argument has one of the given types. None is always accepted. A bool is not accepted as a number.
+
+    Raises:
+        UsageError: the argument has another type. The message names the argument, its type and the expected types.
+    """
+    if value is None or (isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))):
+        return
+    raise UsageError(f"{name}={value!r:.60} is of type {type(value).__name__}; expected {expected}")

@@ -18,14 +18,14 @@ from starlette.applications import Starlette
 
 from agent import Annotator, Pair, read_settings
 from agent.errors import UsageError
-from agent.history import Recorder
-from agent.llm.asker import Asker
 from agent.llm.base import close
 from agent.llm.gateway import Gateway
-from agent.nodes import BUILT_IN
+from agent.pipeline.asker import Asker
+from agent.pipeline.history import Recorder
+from agent.pipeline.nodes import BUILT_IN
+from agent.pipeline.state import State, Tools
 from agent.sandbox.select import choose
 from agent.sandbox.session import SandboxSession
-from agent.state import State, Tools
 
 spec = Annotator(**{"model": "heuristic", **read_settings(), "variant": "full"}).spec
 variant, gateway, resources = spec.pipeline.variant, Gateway(spec.models), AsyncExitStack()

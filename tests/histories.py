@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.history import Event, Execution, History, Mutant, Program
+from agent.pipeline.history import Execution, History, HistoryItem, Mutant, Program
 from agent.types import Pair, Status, TestReport
 
 PASSED = TestReport(status=Status.PASSED)
@@ -21,9 +21,9 @@ def make_mutant(kind: str, status: Status, *, program: int = 0, change: str = ""
     return Execution(program=program, purpose="mutant", mutant=mutant, report=TestReport(status=status), **fields)
 
 
-def make_history(pair: Pair, *events: Event | str, **fields: Any) -> History:
+def make_history(pair: Pair, *events: HistoryItem | str, **fields: Any) -> History:
     """Create a history. A string is short for a program with that source and an execution of it that passed."""
-    expanded: list[Event] = []
+    expanded: list[HistoryItem] = []
     for event in events:
         if isinstance(event, str):
             number = sum(isinstance(event, Program) for event in expanded)

@@ -32,10 +32,10 @@ from agent.languages import Language
 from agent.llm.base import Call, Reply, Wait
 from agent.llm.budget import Budget
 from agent.llm.parsing import LabelReply, parse_label
+from agent.pipeline.state import Node, Role, State, Step, Tools
+from agent.runs.spec import AnnotatorOptions, ModelOptions
+from agent.runs.store import load_run
 from agent.sandbox.base import SandboxBackend
-from agent.spec import AnnotatorOptions, ModelOptions
-from agent.state import Node, Role, State, Step, Tools
-from agent.store import load_run
 from agent.types import Usage
 from tests.scripts import PAIR, label, program, screen
 
@@ -370,7 +370,7 @@ class TestDeadline:
             await asyncio.sleep(60)
             raise AssertionError
 
-        monkeypatch.setattr("agent.run.choose", never)
+        monkeypatch.setattr("agent.runs.run.choose", never)
         with pytest.raises(DeadlineReached):
             await collect(Annotator(model=ScriptedLLM([]), config=self.ONE_SECOND))
 
@@ -404,7 +404,7 @@ async def test_a_dataset_can_be_annotated(tmp_path: Path) -> None:
 
 
 async def test_user_nodes_and_their_versions_are_in_the_run_identity(tmp_path: Path) -> None:
-    from agent.nodes.asking import Judge
+    from agent.pipeline.nodes.asking import Judge
 
     class Mine(Judge):
         version: int | None = None
@@ -457,7 +457,7 @@ async def test_without_a_sandbox_the_error_names_variants_that_need_none(monkeyp
     async def fail_to_choose(*_arguments: object) -> SandboxBackend:
         raise SandboxUnavailable("None.")
 
-    monkeypatch.setattr("agent.run.choose", fail_to_choose)
+    monkeypatch.setattr("agent.runs.run.choose", fail_to_choose)
     with pytest.raises(SandboxUnavailable, match=r"^None\.\n.*--variant single_llm"):
         await Annotator(model="heuristic").__aenter__()
 

@@ -23,8 +23,8 @@ from agent import errors
 from agent.cli import DONE, SOME_ERRORS, STOPPED, WRONG_USAGE, exit_code
 from agent.cli.app import app
 from agent.config import collect_setting_fields
+from agent.runs.spec import AnnotatorOptions
 from agent.settings import Settings
-from agent.spec import AnnotatorOptions
 from tests.cli.commands import Commands, serve_commands
 from tests.retrieval.pooled import make_folder, write_benchmark
 

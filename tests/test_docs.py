@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.graph import load_variant, render_mermaid
+from agent.pipeline.graph import load_variant, render_mermaid
 from tests.datasets.benchmarks.published import write_all
 from tests.llm.server import Answer, ChatServer, Request, says
 from tests.retrieval.searchers.tiny_models import publish, save_roberta, save_sentence_transformer

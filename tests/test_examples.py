@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from datasets import load_dataset
 
-from agent.store import RunView, load_run
+from agent.runs.store import RunView, load_run
 from agent.types import Cause, Status
 from tests.sandbox.conftest import BACKENDS
 from tests.views.reading import ReportPage
@@ -179,7 +179,7 @@ class TestPaths:
         assert annotation is not None
         assert evidence is not None
         assert "python-dateutil" in [name.split("==")[0] for name in annotation.installed]
-        assert "repair" not in [exchange.role for exchange in evidence.exchanges]
+        assert "repair" not in [model_call.role for model_call in evidence.model_calls]
 
     def test_the_models_commands_run_or_are_refused(self, demo: RunView) -> None:
         evidence = demo.evidence("roman")
@@ -197,12 +197,12 @@ class TestPaths:
         assert annotation is not None
         assert evidence is not None
         assert (annotation.repairs, len(evidence.tests)) == (0, 1)
-        assert "repair" in [exchange.role for exchange in evidence.exchanges]
+        assert "repair" in [model_call.role for model_call in evidence.model_calls]
 
     def test_an_unparsable_reply_is_retried(self, demo: RunView) -> None:
         evidence = demo.evidence("max-key")
         assert evidence is not None
-        assert [exchange.problem is None for exchange in evidence.exchanges] == [False, True]
+        assert [model_call.problem is None for model_call in evidence.model_calls] == [False, True]
 
     def test_a_snippet_that_does_not_parse_is_never_run(self, demo: RunView) -> None:
         evidence = demo.evidence("print-lines")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.corpus.answers import ANSWER
-from agent.graph import collect_known_roles
+from agent.pipeline.graph import collect_known_roles
 
 ROOT = Path(__file__).parent.parent
 
@@ -50,7 +50,7 @@ def test_the_wheel_contains_the_data_folders(installed: Path, folder: str) -> No
 @pytest.mark.slow
 def test_graphs_and_prompts_of_the_wheel_work(installed: Path) -> None:
     assert run(installed, "-m", "agent", "graph", "full").startswith("flowchart LR")
-    code = "from agent.prompts import Prompts; print(*Prompts().hash_templates())"
+    code = "from agent.pipeline.prompts import Prompts; print(*Prompts().hash_templates())"
     roles = {role.name for role in (*collect_known_roles(), ANSWER)}
     assert set(run(installed, "-c", code).split()) == {"reask", *roles}
 

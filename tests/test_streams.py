@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import pytest
 
 from agent.errors import UsageError
-from agent.streams import Production, Stream, run_concurrently
+from agent.streams import BackgroundIterator, Stream, run_concurrently
 
 
 class Numbers:
@@ -33,8 +33,8 @@ class Numbers:
                 raise self._error
 
 
-async def start_counting(numbers: Numbers) -> tuple[Production[int], Stream[int]]:
-    production = Production(numbers.count())
+async def start_counting(numbers: Numbers) -> tuple[BackgroundIterator[int], Stream[int]]:
+    production = BackgroundIterator(numbers.count())
     stream = Stream(production)
     assert await anext(stream) == 0
     return production, stream
@@ -98,7 +98,7 @@ async def test_an_error_is_raised_after_the_items_before_it_and_ends_the_stream(
         yield 1
         raise OSError("broken")
 
-    stream = Stream(Production(fails()))
+    stream = Stream(BackgroundIterator(fails()))
     assert await anext(stream) == 1
     with pytest.raises(OSError, match="broken"):
         await anext(stream)

@@ -17,7 +17,7 @@ from langgraph_sdk import get_sync_client
 from langgraph_sdk.client import SyncLangGraphClient
 
 from agent.errors import UsageError
-from agent.state import State
+from agent.pipeline.state import State
 from tests.cli.commands import make_environment
 from tests.cli.processes import wait_until
 from tests.llm.server import free_port

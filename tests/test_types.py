@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agent.history import Exchange, Execution, History, Mutant, Program, Visit
-from agent.store.annotations import encode_annotation
+from agent.pipeline.history import Execution, History, ModelCall, Mutant, NodeRun, Program
+from agent.runs.store.annotations import encode_annotation
 from agent.types import (
     PROVES_NOTHING,
     Annotation,
@@ -62,13 +62,13 @@ ANNOTATIONS = st.builds(
 SPECS = st.builds(QuerySpec, readings=st.just((Reading(text="one", requirements=("a",)),)))
 COUNT = st.integers(0, 9)
 EXCHANGES = st.builds(
-    Exchange, role=TEXT, key=TEXT, messages=st.just(({"role": "user", "content": "?"},)), reply=TEXT, raw=META
+    ModelCall, role=TEXT, key=TEXT, messages=st.just(({"role": "user", "content": "?"},)), reply=TEXT, raw=META
 )
 EVENTS = (
     EXCHANGES
     | st.builds(Program, template=TEXT, source=TEXT, first_line=COUNT, last_line=COUNT, cases=st.just(("test_a",)))
     | st.builds(Execution, program=COUNT, report=REPORTS, mutant=st.none() | st.builds(Mutant, kind=TEXT, change=TEXT))
-    | st.builds(Visit, node=TEXT, outcome=TEXT, seconds=st.just(1.5), spec=st.none() | SPECS)
+    | st.builds(NodeRun, node=TEXT, outcome=TEXT, seconds=st.just(1.5), spec=st.none() | SPECS)
 )
 HISTORIES = st.builds(History, pair=PAIRS, events=st.lists(EVENTS, max_size=4).map(tuple))
 

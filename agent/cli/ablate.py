@@ -41,12 +41,12 @@ from agent.evaluation.ablation_text import (
 from agent.evaluation.labels import read_gold
 from agent.evaluation.measures import Confusion, compute_measures
 from agent.events import Note
-from agent.graph import Variant
 from agent.llm.models import describe_scripted
-from agent.store import files
+from agent.pipeline.graph import Variant
+from agent.runs.store import files
+from agent.text import plural
 from agent.tracing import export_traces
 from agent.types import Pair
-from agent.wording import plural
 
 _GAP = 2
 _REMARK_WIDTH = 24

@@ -27,10 +27,10 @@ from agent.errors import RunStopped, UsageError
 from agent.evaluation.forecast import RunForecast, forecast_run
 from agent.evaluation.tally import Observation, Tally
 from agent.events import Note
-from agent.graph import Variant, load_variant
 from agent.llm.models import Models
-from agent.store import files
-from agent.store.run_view import RunView, load_run
+from agent.pipeline.graph import Variant, load_variant
+from agent.runs.store import files
+from agent.runs.store.run_view import RunView, load_run
 from agent.tracing import export_traces
 from agent.types import Annotation
 from agent.views.story import describe_path

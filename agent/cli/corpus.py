@@ -196,7 +196,7 @@ def candidates(
     """
     from agent.cli.corpus_candidates import run
     from agent.corpus.candidates import CandidateRules
-    from agent.retrieval.searchers.recipes import EmbedderOptions
+    from agent.retrieval.searchers.presets import EmbedderOptions
 
     rules = CandidateRules(
         combine=combine, top=top, min_similarity=min_similarity, max_uses=max_uses, pilot=pilot, seed=seed

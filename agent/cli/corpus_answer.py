@@ -27,9 +27,9 @@ from agent.llm.budget import Budget
 from agent.llm.gateway import Gateway
 from agent.llm.heuristic import HeuristicModel
 from agent.llm.limits import Limits
-from agent.prompts import Prompts
-from agent.store.cache import SqliteReplyCache
-from agent.store.files import replacing
+from agent.pipeline.prompts import Prompts
+from agent.runs.store.cache import SqliteReplyCache
+from agent.runs.store.files import replacing
 
 
 def run(folder: Path, out: Path, options: AnswerOptions) -> None:

@@ -16,9 +16,9 @@ from agent.corpus.candidates import CandidateRules, propose_codes, read_items, w
 from agent.corpus.output import get_removed_path, open_output
 from agent.errors import RunStopped, UsageError
 from agent.retrieval.searchers.base import CosineSearcher, Searcher, report_progress
-from agent.retrieval.searchers.recipes import EmbedderOptions
+from agent.retrieval.searchers.presets import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
-from agent.wording import plural
+from agent.text import plural
 
 
 def run(

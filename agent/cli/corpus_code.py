@@ -16,7 +16,7 @@ from agent.corpus.filters import FILTERS
 from agent.corpus.output import get_removed_path, open_output
 from agent.corpus.sources import TESTS, SourceFile, list_sources
 from agent.errors import ConfigError, RunStopped, UsageError
-from agent.wording import plural
+from agent.text import plural
 
 
 def run(

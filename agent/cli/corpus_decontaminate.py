@@ -17,7 +17,7 @@ from agent.datasets.formats import expand_patterns
 from agent.datasets.reading import read_dataset
 from agent.errors import RunStopped, UsageError
 from agent.retrieval.benchmark import includes_codes, open_benchmark
-from agent.wording import plural
+from agent.text import plural
 
 # each count with its total
 _SHARES = ("contaminated_queries", "queries"), ("contaminated_codes", "codes"), ("matching_pairs", "read")

@@ -21,10 +21,10 @@ from agent.errors import RunStopped, UsageError
 from agent.evaluation.ablation import choose_variants, make_budget
 from agent.events import Note
 from agent.exports.rows import format_left_out
-from agent.graph import always_tests, collect_roles
-from agent.store.run_view import load_run
+from agent.pipeline.graph import always_tests, collect_roles
+from agent.runs.store.run_view import load_run
+from agent.text import plural
 from agent.tracing import export_traces
-from agent.wording import plural
 
 _SKIPPED = {
     "no_intent": "without search intent",

@@ -15,7 +15,7 @@ from agent.datasets.formats import expand_patterns
 from agent.errors import RunStopped, UsageError
 from agent.evaluation.measures import compute_measures
 from agent.evaluation.statistics import format_number
-from agent.wording import plural
+from agent.text import plural
 
 _CELLS = ("tp", "fp", "fn", "tn")
 

@@ -20,7 +20,7 @@ from agent.errors import InputError, RunStopped, UsageError
 from agent.exports.registry import FORMATS
 from agent.exports.rows import Export, format_left_out, open_labelled
 from agent.exports.target import check_target, open_target
-from agent.wording import plural
+from agent.text import plural
 
 
 def run(

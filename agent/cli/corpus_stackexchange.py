@@ -25,8 +25,8 @@ from agent.datasets.sources import STDIN
 from agent.errors import InputError, RunStopped, UsageError
 from agent.exports.hugging_face import choose_licence, render_front_matter, render_markdown_table
 from agent.exports.target import check_target, open_target
-from agent.store.files import RESUME_HINT
-from agent.wording import plural
+from agent.runs.store.files import RESUME_HINT
+from agent.text import plural
 
 _ENTRIES = frozenset({*(f"{part}.jsonl" for part in PARTS), TRIPLES_SUMMARY, "README.md"})
 

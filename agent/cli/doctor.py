@@ -22,9 +22,9 @@ from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, print_json, print_text
 from agent.config import SandboxConfig
 from agent.errors import AccountError, AgentError, DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
-from agent.llm.asker import read_reply
 from agent.llm.base import LLM, Call, Message, close
 from agent.llm.parsing import ScreenReply, UnreadableReply, build_schema, parse_screen
+from agent.pipeline.asker import read_reply
 from agent.sandbox import selfcheck
 from agent.sandbox.base import SandboxBackend, SandboxLimits
 from agent.sandbox.dependencies.uv import Target, Uv

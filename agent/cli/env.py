@@ -18,7 +18,7 @@ from agent.errors import SandboxUnavailable, UsageError
 from agent.sandbox.dependencies.store import HasStore, Store, StoredEnvironment, discard, shrink
 from agent.sandbox.dependencies.uv import Uv
 from agent.sandbox.select import BACKENDS, BackendFactory, build_unavailable_error, choose
-from agent.wording import plural
+from agent.text import plural
 
 _DAY = 24 * 3600.0
 _MAX_NAMED = 4

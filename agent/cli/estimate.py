@@ -11,7 +11,7 @@ from agent.cli.summary import format_cost
 from agent.cli.text import Console, make_rows_table, one_line, print_json, print_text
 from agent.evaluation.costs import MIN_CACHED_TOKENS, Plan
 from agent.evaluation.forecast import Forecast, PredictionInterval, RunForecast
-from agent.wording import plural
+from agent.text import plural
 
 _MINUTE, _HOUR = 60, 3600
 

@@ -16,17 +16,17 @@ from agent.cli.options import ExecOptions
 from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, escape_hidden, print_json, print_text
 from agent.errors import InputError, SnippetTooLarge
-from agent.history import Command
 from agent.languages import Language, built_in_languages
 from agent.languages.base import MalformedProgram, Program
-from agent.nodes.execute import explain_dependency, mark_unexercised
+from agent.pipeline.history import Command
+from agent.pipeline.nodes.execute import explain_dependency, mark_unexercised
 from agent.sandbox.base import Environment, RunResult
 from agent.sandbox.dependencies.requirements import read_text
 from agent.sandbox.installer import Installer
 from agent.sandbox.select import choose
 from agent.sandbox.session import SandboxSession
+from agent.text import plural
 from agent.types import Cause, Status, TestReport
-from agent.wording import plural
 
 
 @dataclass(frozen=True)

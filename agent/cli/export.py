@@ -13,8 +13,8 @@ from agent.errors import UsageError
 from agent.exports.registry import FORMATS
 from agent.exports.rows import Export, ExportFilter, format_left_out
 from agent.exports.target import open_target
-from agent.store.run_view import load_run
-from agent.wording import plural
+from agent.runs.store.run_view import load_run
+from agent.text import plural
 
 _LABELS = {"0": 0, "1": 1, "null": None}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from agent.cli.text import print_json
-from agent.graph import check_variant, list_variants, load_variant, render_mermaid
-from agent.nodes import BUILT_IN
+from agent.pipeline.graph import check_variant, list_variants, load_variant, render_mermaid
+from agent.pipeline.nodes import BUILT_IN
 
 _LISTED_FIELDS = {"name", "title", "paper"}
 

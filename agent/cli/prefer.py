@@ -26,13 +26,13 @@ from agent.evaluation.statistics import Interval, format_interval, format_number
 from agent.events import Note
 from agent.languages import Language, built_in_languages
 from agent.llm.heuristic import HeuristicModel
-from agent.store import files
-from agent.store.reviews import ReviewLog, read_reviews
-from agent.store.run_view import get_variant_and_model, load_run
+from agent.runs.store import files
+from agent.runs.store.reviews import ReviewLog, read_reviews
+from agent.runs.store.run_view import get_variant_and_model, load_run
+from agent.text import plural
 from agent.tracing import export_traces
 from agent.types import Pair
 from agent.views.searchers import format_p_value
-from agent.wording import plural
 
 
 def run(a: Path, b: Path, options: PreferOptions) -> None:

@@ -13,9 +13,9 @@ from rich.table import Column
 from agent.cli.summary import format_cost
 from agent.cli.text import Console, one_line, print_text
 from agent.events import Event, Note, PairFinished, ReplyReceived, RunStarted, Waiting
-from agent.store.annotations import LabelStatus, get_status
+from agent.runs.store.annotations import LabelStatus, get_status
+from agent.text import plural
 from agent.types import Annotation, ErrorInfo, Usage
-from agent.wording import plural
 
 _SECONDS_BETWEEN_LINES = 10.0
 _MAX_MESSAGES = 1_000

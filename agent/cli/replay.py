@@ -31,9 +31,9 @@ from agent.evaluation.recorded import (
     sample_keys,
 )
 from agent.evaluation.replay import ReplayCounts, ReplayFailure, ReplayResult, open_replayer
-from agent.store.annotations import Key
-from agent.store.run_view import RunView, load_run
-from agent.wording import plural
+from agent.runs.store.annotations import Key
+from agent.runs.store.run_view import RunView, load_run
+from agent.text import plural
 
 _MAX_LISTED = 50
 _CAUSES = {

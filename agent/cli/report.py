@@ -12,11 +12,11 @@ from agent.datasets.sources import open_regular
 from agent.errors import UsageError
 from agent.exports.target import check_target
 from agent.retrieval.folder import RETRIEVAL_FOLDER, RetrievalFolder, is_retrieval_folder
-from agent.store.run_view import load_run
+from agent.runs.store.run_view import load_run
+from agent.text import plural
 from agent.views.archive import EvidenceScope
 from agent.views.report import MEGABYTE, SEARCHERS, Report, find_run, write_section
 from agent.views.searchers import build_searcher_cards, build_searcher_figures
-from agent.wording import plural
 
 _PAGE = b"<!doctype html>"
 

@@ -27,12 +27,12 @@ from agent.llm.batch import build_request_line, extract_reply, read_line, select
 from agent.llm.failures import Failure
 from agent.llm.gateway import ReplyCache
 from agent.llm.models import Models
-from agent.run import Run
-from agent.scratch import Scratch
-from agent.store.cache import SqliteReplyCache
-from agent.store.files import replacing
+from agent.runs.run import Run
+from agent.runs.store.cache import SqliteReplyCache
+from agent.runs.store.files import replacing
+from agent.temp_database import TempDatabase
+from agent.text import plural
 from agent.tracing import export_traces
-from agent.wording import plural
 
 if TYPE_CHECKING:
     from agent.llm.openai import OpenAIModel
@@ -46,7 +46,7 @@ class _ExportTransport:
     def __init__(self, model: OpenAIModel, file: BinaryIO) -> None:
         self._model = model
         self._file = file
-        self._written = Scratch("CREATE TABLE written (key TEXT PRIMARY KEY)")
+        self._written = TempDatabase("CREATE TABLE written (key TEXT PRIMARY KEY)")
         self.requests = 0
 
     async def send(self, model: LLM, call: Call, key: str) -> Reply:  # noqa: ARG002

@@ -65,7 +65,7 @@ def run(
     """
     from agent.cli.retrieval_run import run
     from agent.retrieval.folder import BenchmarkSource
-    from agent.retrieval.searchers.recipes import EmbedderOptions
+    from agent.retrieval.searchers.presets import EmbedderOptions
 
     arguments = {"path": str(benchmark), "codes": codes or [], "language": language, "split": split}
     source = BenchmarkSource.model_validate({**arguments, "with_generated": with_generated, "mapping": field_map})

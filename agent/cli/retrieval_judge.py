@@ -33,7 +33,7 @@ from agent.retrieval.judging import (
 )
 from agent.retrieval.results import RetrievalScores
 from agent.retrieval.scores import score_folder
-from agent.wording import plural
+from agent.text import plural
 
 Changes = dict[str, dict[str, dict[str, float | None]]]
 

@@ -26,10 +26,10 @@ from agent.retrieval.folder import (
 )
 from agent.retrieval.search import has_ranking, search
 from agent.retrieval.searchers.base import Searcher
-from agent.retrieval.searchers.recipes import EmbedderOptions
+from agent.retrieval.searchers.presets import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
-from agent.store import files
-from agent.wording import plural
+from agent.runs.store import files
+from agent.text import plural
 
 
 def run(

@@ -19,9 +19,10 @@ from agent.cli.options import PageOptions, ReviewOptions
 from agent.cli.progress import make_bar
 from agent.cli.text import Console, print_json, print_text
 from agent.errors import ExtraMissing, UsageError
-from agent.store import files
-from agent.store.reviews import ReviewLog, read_reviews
-from agent.store.run_view import RunView, load_run
+from agent.runs.store import files
+from agent.runs.store.reviews import ReviewLog, read_reviews
+from agent.runs.store.run_view import RunView, load_run
+from agent.text import plural
 from agent.types import Annotation
 from agent.views.queues import (
     Queue,
@@ -33,7 +34,6 @@ from agent.views.queues import (
     parse_kinds,
 )
 from agent.views.review_session import LabelSession, ReviewSession, get_guidelines, parse_reviewer_name
-from agent.wording import plural
 
 try:
     from agent.views.server import Gate, listen, serve

@@ -20,9 +20,9 @@ from agent.datasets import Dataset
 from agent.datasets.formats import strip_suffixes
 from agent.errors import RunFolderError, RunStopped, UsageError
 from agent.exports.target import check_target
-from agent.store.run_view import load_run
-from agent.store.user_folder import check_made, record_made
-from agent.wording import plural
+from agent.runs.store.run_view import load_run
+from agent.runs.store.user_folder import check_made, record_made
+from agent.text import plural
 
 _log = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from agent.cli.summary import format_cost
 from agent.cli.text import Console, one_line, print_json, print_text
 from agent.errors import AgentError, UsageError
 from agent.retrieval.folder import is_retrieval_folder
-from agent.store import files
-from agent.store.merge import merge
-from agent.store.run_view import RunView, get_variant_and_model, load_run
-from agent.store.verify import Findings, Problem, verify
-from agent.wording import plural
+from agent.runs.store import files
+from agent.runs.store.merge import merge
+from agent.runs.store.run_view import RunView, get_variant_and_model, load_run
+from agent.runs.store.verify import Findings, Problem, verify
+from agent.text import plural
 
 _MAX_PRINTED = 50
 _RUN_FILES = (files.MANIFEST, files.ANNOTATIONS)

@@ -9,7 +9,7 @@ import typer
 from pydantic import TypeAdapter
 
 from agent.cli.text import print_json
-from agent.store.annotations import PairLabel
+from agent.runs.store.annotations import PairLabel
 from agent.types import Annotation
 
 SCHEMAS: dict[str, type[Any]] = {"labels": PairLabel, "annotations": Annotation}

@@ -18,8 +18,8 @@ from agent.evaluation.measures import FORMULAS, Agreement, Confusion, Scores
 from agent.evaluation.rouge import is_answers_file, score_answers
 from agent.evaluation.scoring import AnnotatorReport, ScoreReport, build_report
 from agent.evaluation.statistics import LEVEL, BootstrapSettings, Interval, format_interval, format_number
+from agent.text import plural
 from agent.views.comparison import build_bin_row, build_group_row
-from agent.wording import plural
 
 TitledTable = tuple[str, Table]
 LEGEND = "both: pairs that both annotators labelled; –: undefined, or the same in all bootstrap resamples"

@@ -13,10 +13,10 @@ from agent.cli.options import ModelOptions, RunOptions, SettingOptions
 from agent.cli.text import Console, print_text
 from agent.config import Config, build_config
 from agent.errors import ConfigError
-from agent.graph import Variant, collect_roles, find_readers, load_variant, writes_programs
 from agent.llm.models import Models, are_scripted
+from agent.pipeline.graph import Variant, collect_roles, find_readers, load_variant, writes_programs
+from agent.runs.store.user_folder import get_default_cache
 from agent.settings import EXTRA_SETTINGS, MODEL_SETTINGS, Source, describe_value, merge_sources, read_sources
-from agent.store.user_folder import get_default_cache
 
 _FORMER_CACHE = Path("runs/cache.sqlite")
 

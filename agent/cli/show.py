@@ -17,12 +17,13 @@ from agent.cli.summary import as_json, as_table
 from agent.cli.text import Console, escape_hidden, one_line, print_json, print_text
 from agent.errors import UsageError
 from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs
-from agent.history import Exchange, History
 from agent.languages import built_in_languages
 from agent.llm.parsing import UnreadableReply, find_fenced_blocks
-from agent.store import files
-from agent.store.annotations import Vote, combine_votes, get_status
-from agent.store.run_view import RunView, load_run
+from agent.pipeline.history import History, ModelCall
+from agent.runs.store import files
+from agent.runs.store.annotations import Vote, combine_votes, get_status
+from agent.runs.store.run_view import RunView, load_run
+from agent.text import plural
 from agent.types import Annotation, Pair
 from agent.views.story import (
     Part,
@@ -32,7 +33,6 @@ from agent.views.story import (
     iterate_pair_steps,
     iterate_result_steps,
 )
-from agent.wording import plural
 
 _QUERY_WIDTH = 60
 _MAX_SUGGESTIONS = 3
@@ -234,7 +234,7 @@ def _as_json(annotation: Annotation, history: History | None) -> dict[str, Any]:
     document = history.model_dump(mode="json", exclude={"pair": {"meta"}, "events": {"__all__": {"raw"}}})
     document["pair"]["meta"] = history.pair.meta
     for event, original in zip(document["events"], history.events, strict=True):
-        if isinstance(original, Exchange):
+        if isinstance(original, ModelCall):
             event["raw"] = original.raw
     return {"annotation": label, "evidence": document}
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from agent.cli.text import make_rows_table, one_line
 from agent.evaluation.breakdown import audit_screener, describe_audits
 from agent.evaluation.tally import Tally
-from agent.wording import plural
+from agent.text import plural
 
 
 def as_json(tally: Tally, **more: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 from rich.text import Text
 
-from agent.wording import escape_hidden as escape_hidden
+from agent.text import escape_hidden as escape_hidden
 
 
 class Console(RichConsole):

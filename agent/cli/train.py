@@ -16,14 +16,14 @@ from agent.cli.training import TrainOptions
 from agent.datasets.benchmarks.pairs import is_split
 from agent.errors import ConfigError, UsageError
 from agent.retrieval.searchers.trained import TrainingRecord, read_record
+from agent.text import plural
 from agent.training.base import check_exists
 from agent.training.data import TrainingData, read_training_data
 from agent.training.evaluation import parse_metric
 from agent.training.leaks import Leaks, find_leaks
-from agent.training.model_folder import Job, check_folder
+from agent.training.model_folder import Training, check_folder
 from agent.training.recipe import Hyperparameters, Recipe, load_recipe
 from agent.training.rows import EpochRows
-from agent.wording import plural
 
 _REMEDY = (
     "Split pairs with `agent corpus split --by code`. For other benchmarks, pass --drop-leaks, which leaves out these "
@@ -72,7 +72,9 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
                 steps("training", step, total)
 
             record = train(
-                Job(recipe, data, rows, settings, base, out, steps, report, is_stopping, leaks.counts, options.force)
+                Training(
+                    recipe, data, rows, settings, base, out, steps, report, is_stopping, leaks.counts, options.force
+                )
             )
     except KeyboardInterrupt as error:
         stored = read_record(out)

@@ -12,13 +12,13 @@ from agent.datasets.benchmarks.building import read_rows
 from agent.datasets.benchmarks.pairs import find_part_files
 from agent.datasets.benchmarks.triples import is_triples
 from agent.errors import ModelError, Outage, UsageError
-from agent.llm.asker import CUT_OFF, FILTERED
 from agent.llm.base import Call, Reply
 from agent.llm.gateway import Gateway
 from agent.llm.parsing import UnreadableReply, is_blank, strip_thinking
-from agent.prompt_text import replace_surrogates
-from agent.prompts import Prompts, Role
+from agent.pipeline.asker import CUT_OFF, FILTERED
+from agent.pipeline.prompts import Prompts, Role
 from agent.streams import run_concurrently
+from agent.text import replace_surrogates
 from agent.types import normalise_language
 
 ANSWER = Role("answer", {"question": "Reverse a list\nHow do I do that?", "language": "python"})

@@ -30,7 +30,7 @@ from agent.errors import InputError, RunStopped
 from agent.languages.python.functions import describe_function, find_functions
 from agent.languages.python.source import Unparsable
 from agent.retrieval.searchers.base import Progress
-from agent.scratch import Scratch, as_key, from_key
+from agent.temp_database import TempDatabase, as_key, from_key
 
 _Task = list[SourceFile | Found]
 _Result = tuple[list[Found], int]  # with the number of items in the task
@@ -118,7 +118,7 @@ def format_place(place: Mapping[str, Any]) -> str:
 
 class _CodeTable:
     def __init__(self) -> None:
-        self._scratch = Scratch(_TABLES)
+        self._scratch = TempDatabase(_TABLES)
         self.count = 0
 
     def add(self, found: Found) -> bool:

@@ -17,8 +17,8 @@ from agent.datasets.fields import FieldMap
 from agent.errors import InputError
 from agent.evaluation.statistics import Interval, wilson_interval
 from agent.evaluation.tally import Tally
-from agent.store import files
-from agent.store.run_view import load_run
+from agent.runs.store import files
+from agent.runs.store.run_view import load_run
 
 MISSING = "missing"
 SOURCE, LICENCE = ("repository", "source"), ("licence", "license")

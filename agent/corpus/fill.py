@@ -11,13 +11,13 @@ from typing import Any
 from agent.annotator import Annotator
 from agent.corpus.output import CorpusWriter
 from agent.errors import UsageError
-from agent.graph import END, Variant
 from agent.languages import built_in_languages
-from agent.nodes.asking import WriteCode
-from agent.prompt_text import describe_report
-from agent.store import files
-from agent.store.reviews import Review, read_verdicts
-from agent.store.run_view import RunView, load_run
+from agent.pipeline.graph import END, Variant
+from agent.pipeline.nodes.asking import WriteCode
+from agent.pipeline.prompt_text import describe_report
+from agent.runs.store import files
+from agent.runs.store.reviews import Review, read_verdicts
+from agent.runs.store.run_view import RunView, load_run
 from agent.types import GENERATED, Annotation, Pair
 
 WRITING = Variant(name=WriteCode.name, start=WriteCode.name, nodes={WriteCode.name: {"written": END}})

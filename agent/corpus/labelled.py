@@ -11,8 +11,8 @@ from agent.datasets.fields import FieldMap
 from agent.datasets.reading import read_dataset
 from agent.errors import InputError
 from agent.evaluation.tally import Observation, iterate_annotated_pairs, merge_rounds
-from agent.store import files
-from agent.store.run_view import load_run
+from agent.runs.store import files
+from agent.runs.store.run_view import load_run
 from agent.types import Pair
 
 

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from agent.datasets.encoding import dumps
 from agent.errors import InputError
-from agent.store.files import replacing
+from agent.runs.store.files import replacing
 
 
 def get_removed_path(out: Path) -> Path:

@@ -17,7 +17,7 @@ from agent.corpus.labelled import read_labelled
 from agent.datasets.fields import FieldMap
 from agent.errors import InputError
 from agent.evaluation.statistics import mcnemar_exact, wilson_interval
-from agent.store.run_view import RunView
+from agent.runs.store.run_view import RunView
 from agent.types import Pair
 
 Comparison = Sequence[Pair]

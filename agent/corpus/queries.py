@@ -17,7 +17,7 @@ from agent.datasets.sources import open_source, read_lines
 from agent.errors import InputError
 from agent.evaluation.measures import Confusion, confusion_cell
 from agent.retrieval.searchers.base import Progress
-from agent.scratch import Scratch, as_key
+from agent.temp_database import TempDatabase, as_key
 
 
 class QueryFilter:
@@ -73,7 +73,7 @@ def read_queries(paths: Iterable[Path], mapping: FieldMap = None) -> Iterator[di
         ExtraMissing: the libraries for a file's format are not installed.
     """
     fields = Fields(mapping, QUERIES)
-    ids = Scratch("CREATE TABLE ids (id BLOB PRIMARY KEY) WITHOUT ROWID")
+    ids = TempDatabase("CREATE TABLE ids (id BLOB PRIMARY KEY) WITHOUT ROWID")
     for number, row in enumerate((row for path in paths for row in _read_rows(path, fields)), start=1):
         query = " ".join(row.get_text(*fields.names["query"]).split())
         query_name, id_name = (find_field(row.fields, fields.names[name]) for name in ("query", "id"))

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.errors import ConfigError
-from agent.wording import describe_error
+from agent.text import describe_error
 
 _Text = Annotated[str, Field(pattern=r"\S")]
 

@@ -17,7 +17,7 @@ from agent.corpus.near_duplicates import cluster, shingle_query
 from agent.datasets.encoding import dumps
 from agent.errors import InputError, UsageError
 from agent.retrieval.searchers.base import Progress
-from agent.wording import plural
+from agent.text import plural
 
 Rule = Literal["query", "code", "repository", "time", "pair"]
 PARTS = ("train", "validation", "test")

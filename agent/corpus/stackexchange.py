@@ -17,7 +17,7 @@ from agent.corpus.split import PARTS
 from agent.datasets.benchmarks.building import BenchmarkRow
 from agent.datasets.encoding import dumps, loads
 from agent.retrieval.searchers.base import Progress
-from agent.scratch import Scratch
+from agent.temp_database import TempDatabase
 
 MIN_CHARACTERS, MAX_CHARACTERS = 20, 4096
 """Limits for descriptions and answers without HTML tags (section 3.2 of the ProCQA paper)."""
@@ -74,7 +74,7 @@ class TripleTable:
 
     def __init__(self, languages: Sequence[str], site: str) -> None:
         self._languages, self._site = languages, site
-        self._scratch, self.summary = Scratch(_TABLES), DumpSummary()
+        self._scratch, self.summary = TempDatabase(_TABLES), DumpSummary()
 
     def add_posts(self, posts: Iterable[BenchmarkRow]) -> None:
         """Add posts. An attribute that is missing or malformed raises an `InputError`."""

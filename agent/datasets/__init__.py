@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from agent.datasets.fields import Pairs, as_pairs, parse_mapping
+from agent.datasets.pair_store import PairStore, group_by_query, iter_normalised
 from agent.datasets.reading import Dataset, read_pairs
 from agent.datasets.sources import BadLine
-from agent.datasets.spool import Spool, group_by_query, iter_normalised
 
 __all__ = [
     "BadLine",
     "Dataset",
+    "PairStore",
     "Pairs",
-    "Spool",
     "as_pairs",
     "group_by_query",
     "iter_normalised",

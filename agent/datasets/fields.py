@@ -7,11 +7,10 @@ import shlex
 from collections.abc import AsyncGenerator, AsyncIterable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agent.checks import check_type
-from agent.datasets.spool import Spool
+from agent.datasets.pair_store import PairStore
 from agent.datasets.values import describe, parse_id
 from agent.errors import ConfigError, InputError, UsageError
-from agent.types import Pair
+from agent.types import Pair, check_type
 
 Names = Mapping[str, tuple[str, ...]]
 # This package's own names come first. `idx` and `doc` are from CoSQA; `pair-idx` and `pair-index` are from CoSQA+.
@@ -223,25 +222,25 @@ _EXPECTED = (
     "result of agent.read_pairs(FILE)"
 )
 # `Any` represents a pandas DataFrame.
-Pairs = Iterable[Pair | Mapping[str, Any]] | AsyncIterable[Pair | Mapping[str, Any]] | Spool | Any
+Pairs = Iterable[Pair | Mapping[str, Any]] | AsyncIterable[Pair | Mapping[str, Any]] | PairStore | Any
 
 
 def as_pairs(items: Pairs, mapping: Mapping[str, str] | str | None = None) -> Iterable[Pair] | AsyncIterable[Pair]:
     """Convert Python objects to pairs. Returns a list for a DataFrame, list or tuple, and otherwise a lazy iterable.
 
-    If `items` is a `Spool`, it is returned unchanged. Otherwise, each item has the same fields as a line of a pairs
+    If `items` is a `PairStore`, it is returned unchanged. Otherwise, each item has the same fields as a line of a pairs
     file. `mapping` renames fields in the same way as in `read_pairs`. A DataFrame may have its ids in its index. If an
     item has no id, its position in `items` (counted from 1) is used.
 
     Raises:
-        UsageError: `items` has an unsupported type, or is a `Spool` with a `mapping`.
+        UsageError: `items` has an unsupported type, or is a `PairStore` with a `mapping`.
         ConfigError: the mapping is malformed or has an unknown pair field.
         InputError: an item is not a valid pair, or a mapped field is missing from every item. A lazy iterable raises
             this error during iteration.
     """
     check_type("mapping", mapping, (str, Mapping), MAPPING_EXAMPLE)
     fields = Fields(mapping)
-    if isinstance(items, Spool):
+    if isinstance(items, PairStore):
         if mapping:
             raise UsageError("mapping: these pairs have already been read. Pass the mapping to read_pairs")
         return items

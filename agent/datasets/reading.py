@@ -7,15 +7,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from agent.checks import check_type
 from agent.datasets.fields import MAPPING_EXAMPLE, FieldMap, Fields
 from agent.datasets.formats import expand_patterns, read_records
+from agent.datasets.pair_store import PairStore
 from agent.datasets.sources import STDIN, BadLine, display_name
-from agent.datasets.spool import Spool
 from agent.datasets.values import parse_label
 from agent.errors import InputError
-from agent.types import Pair
-from agent.wording import plural
+from agent.text import plural
+from agent.types import Pair, check_type
 
 _LISTED_CAUSES = 5
 # In characters. In a sample of 6,500 real snippets, every snippet longer than this has several lines.
@@ -23,7 +22,7 @@ _LONG_ONE_LINER = 80
 _LOST_NEWLINES_SHARE = 0.01
 
 
-class Dataset(Spool):
+class Dataset(PairStore):
     """The pairs from one or more files (`paths`), in order, and the `bad_lines` that were skipped."""
 
     def __init__(self, paths: Iterable[Path]) -> None:

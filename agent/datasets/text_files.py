@@ -13,7 +13,7 @@ from typing import IO
 from agent.datasets.encoding import DECODER, describe_json_error, loads
 from agent.datasets.sources import LONGEST_LINE, BadLine, SourceRow, display_name, read_all, read_lines
 from agent.errors import InputError
-from agent.wording import plural
+from agent.text import plural
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _NO_UTF8 = re.compile("[\ud800-\udfff]")

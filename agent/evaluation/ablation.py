@@ -13,15 +13,15 @@ from agent.annotator import Annotator
 from agent.config import Config, RunnerConfig
 from agent.errors import ConfigError
 from agent.events import Event, Note
-from agent.graph import Variant, build, list_variants, load_variant
 from agent.llm.budget import Budget
 from agent.llm.models import Models
+from agent.pipeline.graph import Variant, build, list_variants, load_variant
+from agent.runs.store import files
+from agent.runs.store.cache import SqliteReplyCache
+from agent.runs.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
+from agent.runs.store.run_view import load_run
 from agent.sandbox.select import choose
 from agent.sandbox.session import SharedExecutions
-from agent.store import files
-from agent.store.cache import SqliteReplyCache
-from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
-from agent.store.run_view import load_run
 from agent.types import Pair, sum_or_none
 
 # default reference variant for the paired tests (CoSQA+ paper, Table VI)

@@ -14,11 +14,11 @@ from agent.evaluation.ablation import VariantRun
 from agent.evaluation.measures import Confusion, compute_measures, confusion_cell, wilson_intervals
 from agent.evaluation.statistics import MIN_DISCORDANT, adjust_holm, mcnemar_exact
 from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs, merge_rounds
-from agent.history import Exchange
-from agent.store.annotations import Label
-from agent.store.run_view import load_run
+from agent.pipeline.history import ModelCall
+from agent.runs.store.annotations import Label
+from agent.runs.store.run_view import load_run
+from agent.text import plural
 from agent.types import Frozen, Pair, Usage
-from agent.wording import plural
 
 
 class ProportionWithInterval(Frozen):
@@ -175,22 +175,22 @@ class VariantResults:
         merged = merge_rounds(rounds).annotation
         self.labels[merged.id] = merged.label
         for history in (observation.history for observation in rounds if observation.history is not None):
-            for exchange in history.exchanges:
-                self._add_call(exchange)
+            for model_call in history.model_calls:
+                self._add_call(model_call)
             for execution in history.executions:
                 self.executions += 1
                 self.executions_run += not execution.shared
                 self._seconds += execution.seconds
 
-    def _add_call(self, exchange: Exchange) -> None:
+    def _add_call(self, model_call: ModelCall) -> None:
         # failed calls have no duration
-        seconds = exchange.seconds or 0.0
-        if exchange.cached:
-            self.cached_calls[exchange.key] += 1
-            self._cached_costs.setdefault(exchange.key, (exchange.saved, seconds))
+        seconds = model_call.seconds or 0.0
+        if model_call.cached:
+            self.cached_calls[model_call.key] += 1
+            self._cached_costs.setdefault(model_call.key, (model_call.saved, seconds))
         else:
-            self.model_calls[exchange.key] += 1
-            self.paid += exchange.usage
+            self.model_calls[model_call.key] += 1
+            self.paid += model_call.usage
             self._seconds += seconds
 
     def _list_cached_costs(self) -> list[tuple[Usage, float]]:

@@ -13,10 +13,10 @@ from typing import Any
 from agent.datasets.encoding import dumps
 from agent.evaluation.ablation import REFERENCE
 from agent.evaluation.ablation_table import AblationRow, AblationTable, McNemar
-from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN, read_document, replacing
-from agent.store.manifest import flatten
+from agent.runs.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN, read_document, replacing
+from agent.runs.store.manifest import flatten
+from agent.text import plural
 from agent.types import SCHEMA_VERSION
-from agent.wording import plural
 
 # heading of the only column that contains prose
 REMARK = "remark"

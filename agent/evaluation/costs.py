@@ -10,21 +10,21 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from agent.config import Config
-from agent.graph import Variant
-from agent.history import Exchange, History
-from agent.job import Turn
 from agent.languages import Language, built_in_languages
-from agent.llm.asker import compute_sample
 from agent.llm.base import Call, Reply
 from agent.llm.batch import PRICE_FACTOR
 from agent.llm.gateway import Gateway, ReplyCache
 from agent.llm.limits import START
 from agent.llm.models import Models, are_scripted
 from agent.llm.parsing import build_schema
-from agent.nodes import BUILT_IN
-from agent.prompts import Prompts
-from agent.state import Role
-from agent.store.run_view import RunView
+from agent.pipeline.asker import compute_sample
+from agent.pipeline.graph import Variant
+from agent.pipeline.history import History, ModelCall
+from agent.pipeline.nodes import BUILT_IN
+from agent.pipeline.prompts import Prompts
+from agent.pipeline.state import Role
+from agent.runs.job import PairRound
+from agent.runs.store.run_view import RunView
 from agent.types import Annotation, Message, Pair, Usage
 
 # maximum number of prompts to render, and of annotations to sample from an earlier run
@@ -120,7 +120,7 @@ def sample_run(view: RunView, *, seed: int = 0, size: int = SAMPLE_SIZE) -> RunS
 class Plan:
     """The turns to annotate, in order, and the settings of the run. Each turn is one pair in one round."""
 
-    turns: Sequence[Turn]
+    turns: Sequence[PairRound]
     variant: Variant
     models: Models
     prompts: Prompts
@@ -162,7 +162,7 @@ class Plan:
         """
         return self.prompts.render(role, self._build_variables(role, pair))
 
-    def find_cached_reply(self, turn: Turn, messages: tuple[Message, ...]) -> Reply | None:
+    def find_cached_reply(self, turn: PairRound, messages: tuple[Message, ...]) -> Reply | None:
         """Return the cached reply to the first model call of a turn, or None if there is none."""
         if self.cache is None:
             return None
@@ -204,17 +204,19 @@ def iterate_recorded_costs(plan: Plan, sample: RunSample, characters_per_token: 
     for annotation, history in sample.annotations:
         costs: dict[str, Cost] = {}
         seconds_in_calls, reported = 0.0, False
-        for exchange in history.exchanges:
-            usage = exchange.saved if exchange.cached else exchange.usage
-            same_model = find_model_name(sample.model, exchange.role) == find_model_name(identity, exchange.role)
-            if not (same_model and usage.input_tokens) and not plan.is_free(exchange.role):
-                usage = _estimate_usage(exchange, characters_per_token)
-            elif exchange.role == plan.first_role.name:
+        for model_call in history.model_calls:
+            usage = model_call.saved if model_call.cached else model_call.usage
+            same_model = find_model_name(sample.model, model_call.role) == find_model_name(identity, model_call.role)
+            if not (same_model and usage.input_tokens) and not plan.is_free(model_call.role):
+                usage = _estimate_usage(model_call, characters_per_token)
+            elif model_call.role == plan.first_role.name:
                 reported = True
-            cost = _make_cost(plan, exchange.role, usage, exchange.seconds or 0.0, exchange.messages, exchange.model)
-            cost = cost.scale(plan.queries_per_turn if exchange.shared else 1.0)
-            costs[exchange.role] = Cost.sum([costs.get(exchange.role, Cost()), cost])
-            seconds_in_calls += 0.0 if exchange.cached else exchange.seconds or 0.0
+            cost = _make_cost(
+                plan, model_call.role, usage, model_call.seconds or 0.0, model_call.messages, model_call.model
+            )
+            cost = cost.scale(plan.queries_per_turn if model_call.shared else 1.0)
+            costs[model_call.role] = Cost.sum([costs.get(model_call.role, Cost()), cost])
+            seconds_in_calls += 0.0 if model_call.cached else model_call.seconds or 0.0
         characters = sum(len(message.content) for message in plan.render_messages(plan.first_role, history.pair))
         yield AnnotationCost(
             history.pair.query, characters, costs, max(0.0, annotation.seconds - seconds_in_calls), reported
@@ -226,12 +228,12 @@ def find_model_name(identity: Mapping[str, Any], role: str) -> Any:
     return ((identity.get("roles") or {}).get(role) or identity.get("default") or {}).get("model")
 
 
-def _estimate_usage(exchange: Exchange, characters_per_token: float) -> Usage:
-    characters = sum(len(message["content"]) for message in exchange.messages)
+def _estimate_usage(model_call: ModelCall, characters_per_token: float) -> Usage:
+    characters = sum(len(message["content"]) for message in model_call.messages)
     return Usage(
         calls=1,
         input_tokens=round(characters / characters_per_token),
-        output_tokens=round(len(exchange.reply) / characters_per_token),
+        output_tokens=round(len(model_call.reply) / characters_per_token),
     )
 
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from agent.evaluation.labels import Labels, Rater, collect_votes
 from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, Interval, divide, import_numpy
-from agent.store import files
-from agent.store.reviews import (
+from agent.runs.store import files
+from agent.runs.store.reviews import (
     Review,
     ReviewSample,
     Value,
@@ -21,7 +21,7 @@ from agent.store.reviews import (
     read_reviews,
     read_sample,
 )
-from agent.store.run_view import RunView
+from agent.runs.store.run_view import RunView
 from agent.types import Frozen, majority
 
 MAJORITY = "majority of reviewers"

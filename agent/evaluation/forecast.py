@@ -19,7 +19,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from agent.batches import check_batch_support
 from agent.config import Config
 from agent.datasets import group_by_query
 from agent.errors import UsageError
@@ -37,14 +36,15 @@ from agent.evaluation.costs import (
     iterate_recorded_costs,
     sample_run,
 )
-from agent.graph import Variant, collect_known_roles
-from agent.job import Turn
 from agent.llm.base import Reply
 from agent.llm.models import Models
-from agent.prompts import Prompts
-from agent.store import files
-from agent.store.cache import SqliteReplyCache
-from agent.store.run_view import RunView, load_run
+from agent.pipeline.graph import Variant, collect_known_roles
+from agent.pipeline.prompts import Prompts
+from agent.runs.batches import check_batch_support
+from agent.runs.job import PairRound
+from agent.runs.store import files
+from agent.runs.store.cache import SqliteReplyCache
+from agent.runs.store.run_view import RunView, load_run
 from agent.types import Pair
 
 # assumed if no replies from the model are available to measure this ratio, with a relative error of up to `_SPREAD`
@@ -379,7 +379,9 @@ def forecast_run(
                     f"{out}: the run's model or its parameters differ from {models.join_names()}. "
                     f"Choose another folder (-o). To base the forecast on this run, pass --like {out}."
                 )
-        all_turns = (Turn(pair, number) for pair in group_by_query(pairs) for number in range(config.runner.rounds))
+        all_turns = (
+            PairRound(pair, number) for pair in group_by_query(pairs) for number in range(config.runner.rounds)
+        )
         turns = [
             turn
             for turn in all_turns

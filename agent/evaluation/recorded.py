@@ -14,16 +14,16 @@ from pydantic import ValidationError
 
 from agent.config import LIMITS, Config, SandboxConfig
 from agent.errors import NotReplayable
-from agent.history import Command, Execution, History, Program
 from agent.languages.canonical import canonicalise
+from agent.pipeline.history import Command, Execution, History, Program
+from agent.runs.store.annotations import Key
+from agent.runs.store.manifest import format_value
+from agent.runs.store.run_view import RunView
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.commands import RunCommand, plan
 from agent.sandbox.registry import REGISTRY
-from agent.store.annotations import Key
-from agent.store.manifest import format_value
-from agent.store.run_view import RunView
+from agent.text import describe_error, plural
 from agent.types import CaseResult, Cause, Pair, Status, TestReport
-from agent.wording import describe_error, plural
 
 _ENVIRONMENT = re.compile(r"/envs/[0-9a-f]{8,64}\b")
 

@@ -21,11 +21,11 @@ from agent.evaluation.recorded import Difference, RecordedExecution, RecordedSan
 from agent.evaluation.statistics import wilson_interval
 from agent.languages import built_in_languages
 from agent.languages.base import MalformedProgram
+from agent.runs.store.annotations import Key
+from agent.runs.store.run_view import RunView
 from agent.sandbox.base import Environment, SandboxBackend
 from agent.sandbox.select import LOCKED_BACKENDS, choose
 from agent.sandbox.session import SandboxGates, SandboxSession
-from agent.store.annotations import Key
-from agent.store.run_view import RunView
 from agent.streams import run_concurrently
 from agent.types import ErrorInfo, TestReport
 

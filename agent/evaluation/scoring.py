@@ -16,11 +16,11 @@ from agent.evaluation.labels import Rater, RaterKind, compute_majority, read_gol
 from agent.evaluation.measures import Agreement, Scores, measure_agreement, score
 from agent.evaluation.statistics import DEFAULTS, BootstrapSettings
 from agent.evaluation.tally import Tally, iterate_annotated_pairs, merge_rounds
-from agent.store import files
-from agent.store.annotations import compute_vote_share
-from agent.store.run_view import RunView, get_criterion, load_run
+from agent.runs.store import files
+from agent.runs.store.annotations import compute_vote_share
+from agent.runs.store.run_view import RunView, get_criterion, load_run
+from agent.text import plural
 from agent.types import Frozen
-from agent.wording import plural
 
 # files in a run folder that cannot be passed as files of labels
 _RUN_FILES = frozenset({files.ANNOTATIONS, files.LABELS, files.REVIEWS})

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise, repeat
 
 from agent.evaluation.statistics import bin_index, krippendorff_alpha
-from agent.history import Command, Exchange, Execution, History, Visit
-from agent.store.annotations import LabelStatus, PairLabel, Vote, combine_votes, find_majority_round, get_status
-from agent.store.run_view import RunView
+from agent.pipeline.history import Command, Execution, History, ModelCall, NodeRun
+from agent.runs.store.annotations import LabelStatus, PairLabel, Vote, combine_votes, find_majority_round, get_status
+from agent.runs.store.run_view import RunView
 from agent.types import PROVES_NOTHING, Annotation, Cause, Pair, Status, TestReport, Usage, Verdict
 
 # the label and the gold label of a pair
@@ -106,18 +106,18 @@ class RoleCost:
 class NodeTime:
     """Time spent in a node, in seconds.
 
-    `visits` contains the duration of each visit. `model` and `programs` are the total durations of model calls and of
-    program executions in all visits.
+    `node_runs` contains the duration of each run. `model` and `programs` are the total durations of model calls and of
+    program executions in all runs.
     """
 
-    visits: array[float] = field(default_factory=lambda: array("d"))
+    node_runs: array[float] = field(default_factory=lambda: array("d"))
     model: float = 0.0
     programs: float = 0.0
 
     @property
     def rest(self) -> float:
         """Seconds spent outside model calls and programs, or 0 if rounding would make the value negative."""
-        return max(0.0, sum(self.visits) - self.model - self.programs)
+        return max(0.0, sum(self.node_runs) - self.model - self.programs)
 
 
 def _make_table() -> Table:
@@ -324,10 +324,10 @@ class Tally:
         rewritten = sum(test.program != following.program for test, following in pairwise(history.tests))
         if rewritten:
             self.commands["program rewritten"]["changed"] += rewritten
-        for exchange, is_reask in zip(history.exchanges, history.asked_again(), strict=True):
-            role = self.roles[exchange.role]
-            role.usage += exchange.usage
-            role.cached += exchange.cached
+        for model_call, is_reask in zip(history.model_calls, history.asked_again(), strict=True):
+            role = self.roles[model_call.role]
+            role.usage += model_call.usage
+            role.cached += model_call.cached
             role.reasks += is_reask
         self._add_times(history)
 
@@ -335,13 +335,13 @@ class Tally:
         model = programs = 0.0
         for event in history.events:
             # cached replies and shared executions took no time for this pair
-            if isinstance(event, Exchange) and not event.cached:
+            if isinstance(event, ModelCall) and not event.cached:
                 model += event.seconds or 0.0
             elif isinstance(event, Execution) and not event.shared:
                 programs += event.seconds
-            elif isinstance(event, Visit):
+            elif isinstance(event, NodeRun):
                 node = self.nodes[event.node]
-                node.visits.append(event.seconds)
+                node.node_runs.append(event.seconds)
                 node.model, node.programs = node.model + model, node.programs + programs
                 model = programs = 0.0
 

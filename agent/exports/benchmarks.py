@@ -15,8 +15,8 @@ from typing import Any
 from agent.datasets.encoding import dumps
 from agent.exports.hugging_face import TAGS, render_front_matter
 from agent.exports.rows import Export, Row, TextNumbers, escape_surrogates
+from agent.text import plural
 from agent.types import GENERATED, Pair
-from agent.wording import plural
 
 
 def write_beir(export: Export, folder: Path) -> None:

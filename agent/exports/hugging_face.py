@@ -16,8 +16,8 @@ from agent.evaluation.estimates import RunEstimates, estimate_run, read_review_d
 from agent.evaluation.statistics import format_interval, format_number, krippendorff_alpha
 from agent.exports.rows import INPUT_PREFIX, Export, Row, escape_surrogates, format_left_out
 from agent.exports.tables import write_parquet_rows
-from agent.store.run_view import RunView, get_criterion
-from agent.wording import is_hidden, plural
+from agent.runs.store.run_view import RunView, get_criterion
+from agent.text import is_hidden, plural
 
 TAGS = ["code-search", "test-driven-annotator"]
 _MAX_LISTED = 20

@@ -20,9 +20,9 @@ from agent.datasets.encoding import dumps
 from agent.datasets.fields import FieldMap
 from agent.errors import InputError, UsageError
 from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs, merge_rounds
-from agent.store import files
-from agent.store.annotations import compute_vote_share, get_status
-from agent.store.run_view import RunView, load_run
+from agent.runs.store import files
+from agent.runs.store.annotations import compute_vote_share, get_status
+from agent.runs.store.run_view import RunView, load_run
 from agent.types import Annotation, Pair
 
 Row = dict[str, Any]

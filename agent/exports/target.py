@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agent.errors import UsageError
-from agent.store import files
-from agent.store.files import open_draft, replacing
+from agent.runs.store import files
+from agent.runs.store.files import open_draft, replacing
 
 _RUN_FILES = files.PROTECTED | {files.LABELS}
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NoReturn
+from typing import Literal, NoReturn
+
+from pydantic import Field
 
 from agent.errors import UnsupportedLanguage
-from agent.history import Program as Program
 from agent.sandbox.base import RunResult, SandboxJob
-from agent.types import Cause, TestReport
+from agent.types import Cause, Count, Frozen, TestReport
 
 
 class MalformedProgram(ValueError):
@@ -17,6 +19,32 @@ class MalformedProgram(ValueError):
 
     The model receives the message.
     """
+
+
+class Program(Frozen):
+    """A test program. Lines `first_line` to `last_line` (1-based, inclusive) contain the snippet verbatim.
+
+    `template` is the program as the model wrote it, including the marker for the snippet. `imports` are the modules
+    outside the standard library that the program or the snippet imports. `stand_ins` are the names that the
+    model lists as stand-ins, or that the program defines for the snippet.
+    """
+
+    kind: Literal["program"] = "program"
+    template: str
+    source: str
+    first_line: Count
+    last_line: Count
+    cases: tuple[str, ...]
+    imports: tuple[str, ...] = ()
+    options: dict[str, str] = Field(default_factory=dict)
+    stand_ins: tuple[str, ...] = ()
+
+    def with_stand_ins(self, stand_ins: Iterable[str]) -> Program:
+        """Return the program with these stand-ins (`Name` or `Name: description`) listed before its existing ones."""
+        distinct = tuple(dict.fromkeys(stand_ins))
+        names = {stand_in.partition(":")[0].strip() for stand_in in distinct}
+        others = (name for name in self.stand_ins if name not in names)
+        return self.model_copy(update={"stand_ins": (*distinct, *others)})
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from pydantic import Field
+
 from agent.errors import ModelError
+from agent.types import Count, Frozen, Seconds, Usage
 from agent.types import Message as Message
-from agent.types import Usage
 
 ReplyKind = Literal["json", "text"]
 
@@ -180,3 +182,28 @@ class ScriptedLLM:
                 f"turn {call.turn} (call {len(self.calls)})"
             )
         return replies.pop(0)
+
+
+class ModelCall(Frozen):
+    """One model call and its reply. `key` is the reply's key in the reply cache.
+
+    `usage` is the usage that this run paid for. `saved` is the original usage of a reply from the cache. `seconds` is
+    the duration of the original call (None: unknown). `problem` explains why the reply was unusable. `attempt` is the
+    number of earlier unusable replies to the same prompt. If `shared` is true, identical calls from other pairs reuse
+    the reply.
+    """
+
+    kind: Literal["exchange"] = "exchange"
+    role: str
+    key: str
+    messages: tuple[dict[str, str], ...]
+    reply: str
+    model: str = ""
+    cached: bool = False
+    usage: Usage = Usage()
+    saved: Usage = Usage()
+    seconds: Seconds | None = None
+    problem: str | None = None
+    attempt: Count = 0
+    shared: bool = False
+    raw: dict[str, Any] = Field(default_factory=dict)

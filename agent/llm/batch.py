@@ -16,7 +16,7 @@ from agent.llm.base import LLM, MOST_REPLY_BYTES, Reply, get_address
 from agent.llm.failures import Failure, parse_status
 from agent.llm.langchain import parse_count
 from agent.llm.models import Models
-from agent.prompt_text import replace_surrogates
+from agent.text import replace_surrogates
 from agent.types import Usage
 
 if TYPE_CHECKING:

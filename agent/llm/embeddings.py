@@ -17,7 +17,7 @@ from agent.llm.background import run_in_background
 from agent.llm.clients import AsyncClient
 from agent.llm.endpoints import resolve_endpoint
 from agent.llm.failures import Failure, build_connection_failure, build_status_failure, extract_error, sanitise
-from agent.prompt_text import replace_surrogates
+from agent.text import replace_surrogates
 
 _RETRIES = 6
 _DEADLINE = 120.0
@@ -33,7 +33,7 @@ If a server refuses a shorter text, the reason cannot be the text's length.
 
 
 @dataclass(frozen=True)
-class Vectors:
+class EmbeddingReply:
     """One vector per text, the number of `tokens` that the server counted, and the number of `truncated` texts."""
 
     values: list[Any]
@@ -68,7 +68,7 @@ class EmbeddingsServer:
             max_retries=_RETRIES,  # the client waits as long as the server requests
         )
 
-    def embed(self, texts: Sequence[str]) -> Vectors:
+    def embed(self, texts: Sequence[str]) -> EmbeddingReply:
         """Embed texts, with retries after transient errors.
 
         Servers limit the number of texts and tokens per request. If a request is refused, its texts are split into two
@@ -83,7 +83,7 @@ class EmbeddingsServer:
         # some servers refuse empty texts
         return self._embed([replace_surrogates(text) or " " for text in texts])
 
-    def _embed(self, texts: Sequence[str]) -> Vectors:
+    def _embed(self, texts: Sequence[str]) -> EmbeddingReply:
         try:
             return self._request(texts)
         except Failure as failure:
@@ -92,14 +92,14 @@ class EmbeddingsServer:
                 middle = len(texts) // 2
                 first, second = self._embed(texts[:middle]), self._embed(texts[middle:])
                 tokens, truncated = first.tokens + second.tokens, first.truncated + second.truncated
-                return Vectors(first.values + second.values, tokens, truncated)
+                return EmbeddingReply(first.values + second.values, tokens, truncated)
             if refused and len(texts[0]) > _MIN_TRUNCATED and _TOO_LONG.search(failure.message):
                 return replace(self._embed([texts[0][: len(texts[0]) * 3 // 4]]), truncated=1)
             message = f"the model server at {self.url} {failure.message} (model {self.model!r})"
             message += f". {hint}" if (hint := self._explain_proxy()) else ""
             raise (AccountError if failure.meaning == "run" else RunStopped)(message) from None
 
-    def _request(self, texts: Sequence[str]) -> Vectors:
+    def _request(self, texts: Sequence[str]) -> EmbeddingReply:
         """Send one request. Raises a `Failure` if the request fails."""
         try:
             body = json.loads(run_in_background(self._send(texts)).result())
@@ -119,7 +119,7 @@ class EmbeddingsServer:
             raise Failure(f"returned no embeddings ({message})", "run") from None
         usage = body.get("usage")
         tokens = usage.get("prompt_tokens") or usage.get("total_tokens") if isinstance(usage, dict) else 0
-        return Vectors(vectors, tokens if isinstance(tokens, int) else 0)
+        return EmbeddingReply(vectors, tokens if isinstance(tokens, int) else 0)
 
     async def _send(self, texts: Sequence[str]) -> bytes:
         response = await self._client.embeddings.with_raw_response.create(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from agent.llm.endpoints import strip_credentials
 from agent.llm.limits import select_limits
-from agent.prompt_text import make_printable
+from agent.text import make_printable
 from agent.types import Usage
 
 Meaning = Literal["retry", "pair", "option", "run"]

@@ -1,7 +1,4 @@
-"""Answers model calls from the run's earlier replies, the cache, an identical call in flight, or a transport.
-
-The circuit breaker stops a run in which most pairs end in the same error.
-"""
+"""Answers model calls from the run's earlier replies, the cache, an identical call in flight, or a transport."""
 
 from __future__ import annotations
 
@@ -11,35 +8,24 @@ import hashlib
 import json
 import logging
 import time
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from agent.config import RunnerConfig
-from agent.errors import AgentError, ModelError, NodeError, Outage, PairError, PairTimeout, SandboxError
-from agent.history import Exchange, History
-from agent.llm.base import LLM, Call, Reply, Wait, answers_by_pair, get_address
+from agent.errors import AgentError, ModelError
+from agent.llm.base import LLM, Call, ModelCall, Reply, Wait, answers_by_pair, get_address
 from agent.llm.budget import Budget
 from agent.llm.failures import sanitise
 from agent.llm.limits import Limits, Slot
 from agent.llm.models import Models
 from agent.llm.truncation import find_truncation
 from agent.tracing import UNTRACED, Tracer
-from agent.types import Annotation, Usage
+from agent.types import Usage
 
 _log = logging.getLogger(__name__)
 _UNLIMITED = 1 << 30
-_SANDBOX = "sandbox"
-_WINDOW, _MIN_PAIRS, _MAX_SHARE = 100, 20, 0.8
-
-
-def _list_names(*kinds: type[PairError]) -> frozenset[str]:
-    return frozenset(error.__name__ for kind in kinds for error in (kind, *kind.__subclasses__()))
-
-
-_SANDBOX_ERRORS = _list_names(SandboxError)
-_MODEL_ERRORS = _list_names(ModelError, PairTimeout)
 
 
 @runtime_checkable
@@ -93,47 +79,6 @@ class MemoryReplyCache:
             return False
         self._replies[key] = replace(reply, prepaid=prepaid)
         return True
-
-
-class CircuitBreaker:
-    """Stops a run if most pairs end in the same error from a model, the sandbox or a user-defined node.
-
-    For each role, the breaker considers the last 100 pairs that reached the role, if there are at least 20. The run
-    stops if at least 80% of these pairs ended in the same type of error in that role. The sandbox and each node count
-    as roles, too. Errors caused by a pair itself are ignored.
-    """
-
-    def __init__(self) -> None:
-        self._errors: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_WINDOW))
-
-    def count(self, annotation: Annotation, history: History) -> None:
-        """Count a finished pair.
-
-        Raises:
-            Outage: too many pairs ended in the same error as this pair.
-        """
-        called_roles = [exchange.role for exchange in history.exchanges]
-        nodes = [f"node {visit.node}" for visit in history.visits]
-        roles = {*called_roles, *nodes, *([_SANDBOX] if history.executions else [])}
-        error, failed_role = annotation.error, ""
-        kind = "" if error is None else error.type
-        if kind in _SANDBOX_ERRORS:
-            failed_role = _SANDBOX
-        elif kind in _MODEL_ERRORS:
-            failed_role = called_roles[-1] if called_roles else "model"
-        elif kind == NodeError.__name__:
-            failed_role = nodes[-1]
-        for role in {*roles, failed_role} - {""}:
-            self._errors[role].append(kind if role == failed_role else "")
-        if error is None or not failed_role:
-            return
-        errors = self._errors[failed_role]
-        equal = errors.count(kind)
-        if len(errors) >= _MIN_PAIRS and equal >= _MAX_SHARE * len(errors):
-            raise Outage(
-                f"{error.message.rstrip('.')}. {equal} of the last {len(errors)} pairs that reached {failed_role!r} "
-                f"ended in {kind}."
-            )
 
 
 class Transport(Protocol):
@@ -277,14 +222,14 @@ class Gateway:
             self._on_reply(call, reply)
         return reply
 
-    def mark_prepaid(self, exchanges: Iterable[Exchange]) -> None:
+    def mark_prepaid(self, model_calls: Iterable[ModelCall]) -> None:
         """Mark the paid replies of a turn (one pair in one round) as prepaid.
 
         Their usage is then counted when the turn is repeated.
         """
-        for exchange in exchanges:
-            if self._cache is not None and not exchange.cached:
-                self._cache.mark(exchange.key, prepaid=True)
+        for model_call in model_calls:
+            if self._cache is not None and not model_call.cached:
+                self._cache.mark(model_call.key, prepaid=True)
 
     async def _answer(self, model: LLM, call: Call, key: str) -> Reply:
         cache = self._shared if call.shared else self._cache

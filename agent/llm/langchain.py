@@ -16,7 +16,7 @@ from agent.llm.base import Call, Reply
 from agent.llm.endpoints import strip_credentials
 from agent.llm.failures import classify_error, sanitise
 from agent.llm.prices import Prices
-from agent.prompt_text import replace_surrogates
+from agent.text import replace_surrogates
 from agent.types import Usage
 
 if TYPE_CHECKING:

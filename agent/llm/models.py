@@ -16,8 +16,8 @@ from agent.errors import ConfigError
 from agent.llm.base import LLM, Call, Reply, get_address
 from agent.llm.endpoints import resolve_endpoint
 from agent.llm.prices import Prices
+from agent.text import describe_error
 from agent.types import Usage
-from agent.wording import describe_error
 
 if TYPE_CHECKING:
     from agent.llm.langchain import BaseChatModel

@@ -41,9 +41,8 @@ from agent.llm.clients import AsyncClient
 from agent.llm.endpoints import build_extra_body, build_response_format, resolve_endpoint
 from agent.llm.failures import Failure, build_connection_failure, build_failure, build_status_failure, extract_error
 from agent.llm.prices import Prices
-from agent.prompt_text import replace_surrogates
+from agent.text import plural, replace_surrogates
 from agent.types import Usage
-from agent.wording import plural
 
 T = TypeVar("T")
 ApiKey = str | Callable[[], str] | Callable[[], Awaitable[str]]

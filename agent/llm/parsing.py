@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from markdown_it import MarkdownIt
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from agent.prompt_text import replace_surrogates
+from agent.text import replace_surrogates
 from agent.types import QuerySpec, Reading
 
 MAX_REPLY = 200_000

@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from agent.errors import ConfigError
+from agent.text import describe_error
 from agent.types import Frozen, Usage
-from agent.wording import describe_error
 
 _TABLE = Path(__file__).with_name("prices.yaml")
 _MILLION = 1_000_000

@@ -13,8 +13,8 @@ from pydantic import ConfigDict, Field
 
 from agent.errors import InputError, ModelError
 from agent.llm.base import Call, Reply
+from agent.text import describe_error
 from agent.types import Frozen, Usage
-from agent.wording import describe_error
 
 _Key = tuple[str, str, int]
 

@@ -47,7 +47,7 @@ from typing import Any
 from agent.datasets.benchmark import Benchmark
 from agent.languages.python.source import Definition, Function, Unparsable, iterate_bindings, normalise, parse
 from agent.retrieval.searchers.base import Progress
-from agent.wording import plural
+from agent.text import plural
 
 THRESHOLD = 0.25
 PARENTS, USES = 3, 2

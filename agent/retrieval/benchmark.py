@@ -12,11 +12,11 @@ from agent.datasets.fields import FieldMap
 from agent.datasets.formats import expand_patterns
 from agent.errors import UsageError
 from agent.evaluation.tally import iterate_annotated_pairs, merge_rounds
-from agent.store import files
-from agent.store.reviews import read_verdicts
-from agent.store.run_view import load_run
+from agent.runs.store import files
+from agent.runs.store.reviews import read_verdicts
+from agent.runs.store.run_view import load_run
+from agent.text import plural
 from agent.types import normalise_language
-from agent.wording import plural
 
 
 def open_benchmark(

@@ -24,9 +24,9 @@ from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.rankings import encode_id
 from agent.retrieval.results import Comparisons, RetrievalScores
 from agent.retrieval.searchers.trained import TrainingRecord
-from agent.store import files
-from agent.store.files import Parsed, lock_folder, read_document, replacing, writing
-from agent.store.manifest import as_json, list_differences, utc_now
+from agent.runs.store import files
+from agent.runs.store.files import Parsed, lock_folder, read_document, replacing, writing
+from agent.runs.store.manifest import as_json, list_differences, utc_now
 from agent.types import SCHEMA_VERSION
 
 QRELS = "qrels.tsv"

@@ -25,10 +25,10 @@ from agent.retrieval.folder import JUDGED, JUDGEMENTS, JUDGEMENTS_TREC, POOL, RE
 from agent.retrieval.rankings import encode_id, read_trec
 from agent.retrieval.results import LabelSource
 from agent.retrieval.searchers.base import Progress
-from agent.store import files
-from agent.store.files import replacing
-from agent.store.run_view import get_variant_and_model, load_run
-from agent.wording import plural
+from agent.runs.store import files
+from agent.runs.store.files import replacing
+from agent.runs.store.run_view import get_variant_and_model, load_run
+from agent.text import plural
 
 # The name of the judge for labels from `qrels.tsv`.
 BENCHMARK = "benchmark"

@@ -36,7 +36,7 @@ from agent.retrieval.significance import (
     compute_stability,
     run_paired_tests,
 )
-from agent.store.files import replacing
+from agent.runs.store.files import replacing
 
 # The ranking of one searcher: each query with the scores of its codes, in the form that `read_trec` yields.
 Ranking = Iterable[tuple[str, Mapping[str, float]]]

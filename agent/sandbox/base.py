@@ -10,6 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
+
+from agent.types import Frozen
 
 Progress = Callable[[str], None]
 HASH_SEED = "hash_seed"
@@ -48,6 +51,15 @@ class SandboxJob:
     options: Mapping[str, str] = field(default_factory=dict)
     environment: str | None = None
     timeout: float = 15.0
+
+
+class Command(Frozen):
+    """One command of a repair and its outcome."""
+
+    kind: Literal["command"] = "command"
+    command: str
+    outcome: Literal["installed", "ran", "refused", "failed"]
+    output: str = ""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from agent.errors import DependencyUnavailable
-from agent.history import Command
-from agent.sandbox.base import Environment
+from agent.sandbox.base import Command, Environment
 from agent.sandbox.session import SandboxSession
 
 

@@ -15,16 +15,16 @@ from agent.retrieval.searchers.models import (
     read_configuration,
     wrap_errors,
 )
-from agent.retrieval.searchers.recipes import EmbedderOptions, Recipe, choose_prefixes, find_hub_recipe
+from agent.retrieval.searchers.presets import EmbedderOptions, ModelPreset, choose_prefixes, find_hub_preset
 
-_NO_FAMILY = Recipe("no known family", "", "mean", "sentence-transformers' default", max_tokens=None)
+_NO_FAMILY = ModelPreset("no known family", "", "mean", "sentence-transformers' default", max_tokens=None)
 
 
 def load_base(base: str, *, pooling: Literal["cls", "mean", "last"] | None, max_tokens: int | None) -> Any:
     """Load a base model as a `SentenceTransformer` in float32, with the prompts of its family.
 
     `base` is a local folder or a name on the Hugging Face Hub. `pooling` replaces all modules after the
-    transformer. Without it, the pooling comes from `modules.json`, from the recipe for the model's family, or is
+    transformer. Without it, the pooling comes from `modules.json`, from the preset for the model's family, or is
     `mean`. `max_tokens` lowers the model's own limit. The similarity is cosine. Custom code never runs.
 
     Raises:
@@ -35,12 +35,12 @@ def load_base(base: str, *, pooling: Literal["cls", "mean", "last"] | None, max_
     with wrap_errors(f"base model {base}", "the model cannot be loaded"):
         check_exists(base)
         config, modules, texts, revision = read_configuration(base)
-        family = find_hub_recipe(base)
+        family = find_hub_preset(base)
         if has_custom_code(config, modules, family):
             raise UsageError("the model contains Python code, which `agent train` does not run. Choose another model")
-        recipe = family or _NO_FAMILY
-        recipe = replace(recipe, pooling=pooling or recipe.pooling)
-        model = load_model(base, recipe if modules is None or pooling else None, device=device)
+        preset = family or _NO_FAMILY
+        preset = replace(preset, pooling=pooling or preset.pooling)
+        model = load_model(base, preset if modules is None or pooling else None, device=device)
         if max_tokens is not None:
             limit = model.max_seq_length
             model.max_seq_length = min(max_tokens, limit) if isinstance(limit, int) else max_tokens

@@ -24,9 +24,9 @@ from agent.errors import UsageError
 from agent.retrieval.benchmark import includes_codes, open_benchmark
 from agent.retrieval.code_views import extract_view, find_first_sentence
 from agent.retrieval.searchers.base import Progress
-from agent.store import files
+from agent.runs.store import files
+from agent.text import plural
 from agent.types import Pair, normalise_language
-from agent.wording import plural
 
 _Opener = Callable[[Path], Benchmark]
 _LABELS = {1: 0, 2: 1}  # by votes: the bit 1 is set by a label 0, and the bit 2 by a label 1

@@ -25,7 +25,7 @@ from agent.retrieval.searchers.trained import (
     TrainingRecord,
     read_record,
 )
-from agent.store import files
+from agent.runs.store import files
 from agent.training.data import TrainingData
 from agent.training.recipe import Hyperparameters, Recipe
 from agent.training.rows import EpochRows
@@ -44,7 +44,7 @@ Code searcher of `agent train --recipe {recipe}`, for `agent retrieval run BENCH
 _LIBRARIES = ("test-driven-annotator", "sentence-transformers", "transformers", "accelerate", "torch")
 
 
-class Job(NamedTuple):
+class Training(NamedTuple):
     """A training on the `rows` of `data`. `out` is the folder for the model.
 
     With `force`, the model of another training is replaced.
@@ -66,13 +66,13 @@ class Job(NamedTuple):
     force: bool = False
 
 
-def make_record(job: Job, card: Any) -> TrainingRecord:
+def make_record(training: Training, card: Any) -> TrainingRecord:
     """Describe a training that has not started. `card` is the `model_card_data` of the model to train."""
-    data = job.data
+    data = training.data
     parts = {"validation": data.validation} if data.validation else {}
     parts |= {f"test {number}": test for number, test in enumerate(data.tests, start=1)}
     return TrainingRecord(
-        recipe=job.recipe.name,  # type: ignore[arg-type]  # validated
+        recipe=training.recipe.name,  # type: ignore[arg-type]  # validated
         base=BaseRecord(name=card.base_model, revision=card.base_model_revision, licence=card.license),
         data=DataRecord(
             name=data.name,
@@ -82,9 +82,9 @@ def make_record(job: Job, card: Any) -> TrainingRecord:
             held_out={name: part.sha256 for name, part in parts.items()},
             sources=dict(data.sources),
             licences=dict(data.licences),
-            leaks={name: dict(counts) for name, counts in job.leaks.items() if any(counts.values())},
+            leaks={name: dict(counts) for name, counts in training.leaks.items() if any(counts.values())},
         ),
-        settings=job.settings.model_dump(mode="json"),
+        settings=training.settings.model_dump(mode="json"),
         versions={name: version(name) for name in _LIBRARIES},
     )
 
@@ -103,21 +103,21 @@ def check_folder(out: Path) -> None:
 
 
 @contextmanager
-def open_folder(job: Job, record: TrainingRecord) -> Iterator[TrainingRecord | None]:
+def open_folder(training: Training, record: TrainingRecord) -> Iterator[TrainingRecord | None]:
     """Lock the folder of a training. Yield the record of the finished model if there is one.
 
     Raises:
         UsageError: the folder belongs to another training, is in use, or has other content.
         StorageError: the folder cannot be written.
     """
-    out, state = job.out, job.out / STATE
+    out, state = training.out, training.out / STATE
     check_folder(out)
     with files.writing(out):
         state.mkdir(parents=True, exist_ok=True)
     lock = files.lock_folder(state)
     try:
         started, written = read_record(state), read_record(out)
-        if job.force or not (written or find_checkpoint(out)):
+        if training.force or not (written or find_checkpoint(out)):
             with files.writing(out):
                 for path in (out / RECORD, out / HEAD):
                     path.unlink(missing_ok=True)

@@ -35,7 +35,7 @@ class _Batch:
 def rewrite_query(query: str, how: Rewriting, random: Random) -> str:
     """Rewrite a query of at least two words in a way of section 5.2 of the CoSQA paper.
 
-    `delete` removes a word, `copy` inserts a word once more at any place, and `switch` exchanges two words.
+    `delete` removes a word, `copy` inserts a word once more at any place, and `switch` model_calls two words.
     """
     words = query.split()
     if how == "none" or len(words) < 2:

@@ -20,12 +20,12 @@ from transformers.trainer_callback import PrinterCallback, TrainerCallback, Trai
 from agent.datasets.benchmark import Benchmark
 from agent.errors import AgentError, UsageError
 from agent.retrieval.searchers.trained import HEAD, EpochRecord, TrainingRecord
-from agent.store import files
+from agent.runs.store import files
+from agent.text import escape_hidden
 from agent.training import model_folder
 from agent.training.evaluation import Evaluator
-from agent.training.model_folder import Job
+from agent.training.model_folder import Training
 from agent.training.rows import EpochRows
-from agent.wording import escape_hidden
 
 MAX_LOSSES = 200
 _EVAL = "eval_"
@@ -36,7 +36,7 @@ class _NotFiniteError(Exception):
     """The loss or a weight is NaN or infinite."""
 
 
-def train(job: Job) -> TrainingRecord:
+def train(training: Training) -> TrainingRecord:
     """Train a model, measure it once on the test benchmarks, and write it to a folder.
 
     Resumes from a checkpoint of the same training in the folder, and returns the record of a finished one. Equal
@@ -48,19 +48,19 @@ def train(job: Job) -> TrainingRecord:
         StorageError: the folder cannot be written.
     """
     transformers.utils.logging.set_verbosity_error()
-    transformers.set_seed(job.settings.seed)
-    model = job.recipe.make_model(job.base, job.data, job.settings, job.progress)
-    record = model_folder.make_record(job, model.model_card_data)
-    with model_folder.open_folder(job, record) as finished:
+    transformers.set_seed(training.settings.seed)
+    model = training.recipe.make_model(training.base, training.data, training.settings, training.progress)
+    record = model_folder.make_record(training, model.model_card_data)
+    with model_folder.open_folder(training, record) as finished:
         if finished is not None:
             return finished
-        trainer = _Trainer(job, model, record)
+        trainer = _Trainer(training, model, record)
         try:
             return trainer.run()
         except AgentError:
             raise
         except Exception as error:
-            raise UsageError(f"{job.out}: {trainer.explain(error)}") from error
+            raise UsageError(f"{training.out}: {trainer.explain(error)}") from error
 
 
 def find_best(epochs: Sequence[EpochRecord], metric: str) -> EpochRecord | None:
@@ -69,7 +69,7 @@ def find_best(epochs: Sequence[EpochRecord], metric: str) -> EpochRecord | None:
     return max(trained, key=lambda epoch: epoch.scores.get(metric, epoch.epoch), default=None)
 
 
-class Batches(DefaultBatchSampler):  # type: ignore[misc]
+class BatchSampler(DefaultBatchSampler):  # type: ignore[misc]
     """Yields the batches of the current epoch, as indices of `rows.make_dataset()`.
 
     Build it in the trainer's `get_batch_sampler`, with its `options`. The training arguments are part of every
@@ -93,11 +93,11 @@ class Batches(DefaultBatchSampler):  # type: ignore[misc]
 class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
     """Saves and loads the head of the loss, and writes the best model. `state` has everything that changes."""
 
-    def __init__(self, job: Job, model: Any, record: TrainingRecord) -> None:
-        self.job, self.rows, self.record, self.last_loss = job, job.rows, record, math.nan
-        recipe, settings, benchmark = job.recipe, job.settings, job.data.validation
+    def __init__(self, training: Training, model: Any, record: TrainingRecord) -> None:
+        self.training, self.rows, self.record, self.last_loss = training, training.rows, record, math.nan
+        recipe, settings, benchmark = training.recipe, training.settings, training.data.validation
         self.steps, self.total = self.rows.batches, self.rows.batches * settings.epochs
-        self.checkpoint = model_folder.find_checkpoint(job.out)
+        self.checkpoint = model_folder.find_checkpoint(training.out)
         loss, rows = recipe.make_loss(model, settings), self.rows.make_dataset()
         self.validation = self._make_evaluator(loss, benchmark) if benchmark else None
         super().__init__(model, self._make_arguments(model), rows, loss=loss, callbacks=[_Callback(self)])
@@ -112,35 +112,35 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
             KeyboardInterrupt: training was stopped, and the best model so far was written.
         """
         if not self.is_finished():
-            with files.writing(self.job.out):
+            with files.writing(self.training.out):
                 self.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
         if not self.is_finished():
             self.write_best()
             raise KeyboardInterrupt
         self.write_best()
         tests = dict[str, dict[str, float]]()
-        for number, benchmark in enumerate(self.job.data.tests, start=1):
-            if self.job.is_stopping():
+        for number, benchmark in enumerate(self.training.data.tests, start=1):
+            if self.training.is_stopping():
                 raise KeyboardInterrupt
-            self.job.progress(f"measuring on {benchmark.name}", 0, None)
+            self.training.progress(f"measuring on {benchmark.name}", 0, None)
             evaluator = self._make_evaluator(self.loss, benchmark)
-            accuracy = evaluator.measure_accuracy(self.model) if self.job.recipe.form == "labels" else {}
+            accuracy = evaluator.measure_accuracy(self.model) if self.training.recipe.form == "labels" else {}
             name = benchmark.name if benchmark.name not in tests else f"{benchmark.name} ({number})"
             tests[name] = evaluator.measure(self.model) | accuracy
         record = self.write_best(tests)
-        with files.writing(self.job.out):
-            shutil.rmtree(self.job.out / model_folder.STATE)
+        with files.writing(self.training.out):
+            shutil.rmtree(self.training.out / model_folder.STATE)
         return record
 
     def is_finished(self) -> bool:
         """Return whether all epochs have ended, or `patience` epochs have not improved the score."""
-        best, patience = self.find_best(), self.job.settings.patience
+        best, patience = self.find_best(), self.training.settings.patience
         stops_early = bool(best and best.scores and patience and self.read_epochs()[-1].epoch >= best.epoch + patience)
         return stops_early or self.state.global_step >= self.total
 
     def find_best(self) -> EpochRecord | None:
         """Return the best epoch, or None if no epoch has ended."""
-        return find_best(self.read_epochs(), self.job.settings.metric)
+        return find_best(self.read_epochs(), self.training.settings.metric)
 
     def load_best(self) -> int | None:
         """Load the weights of the best epoch, if an epoch has ended, and return its number."""
@@ -155,7 +155,7 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
         losses = losses[:: -(-len(losses) // MAX_LOSSES) or 1]
         changes = {"epochs": self.read_epochs(), "best_epoch": self.load_best(), "losses": losses}
         record = self.record.model_copy(update={**changes, "finished": tests is not None, "tests": tests or {}})
-        model_folder.write_model(self.job.out, self._save, record)
+        model_folder.write_model(self.training.out, self._save, record)
         return record
 
     def read_epochs(self) -> list[EpochRecord]:
@@ -179,7 +179,7 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
             problem = "the loss is not finite any more. Pass a smaller --learning-rate and another folder (-o)."
         elif "out of memory" in str(error) or "allocate memory" in str(error):
             options = (
-                name for name in ("batch_size", "mini_batch", "max_tokens") if name not in self.job.recipe.unused
+                name for name in ("batch_size", "mini_batch", "max_tokens") if name not in self.training.recipe.unused
             )
             smaller = " or ".join(f"--{name.replace('_', '-')}" for name in options)
             problem = f"out of memory. Pass a smaller {smaller} and another folder (-o)."
@@ -195,15 +195,15 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
         return f"step {min(self.state.global_step + 1, self.total):,} of {self.total:,}: {problem}{kept}"
 
     def _make_evaluator(self, loss: Any, benchmark: Benchmark) -> Evaluator:
-        settings, score = self.job.settings, self.job.recipe.make_scorer(loss)
+        settings, score = self.training.settings, self.training.recipe.make_scorer(loss)
         return Evaluator(benchmark, score, settings.metric, settings.mini_batch or settings.batch_size)
 
     def _make_arguments(self, model: Any) -> Any:
-        settings, has_cuda = self.job.settings, torch.cuda.is_available()
+        settings, has_cuda = self.training.settings, torch.cuda.is_available()
         tasks = {"query": "query", "rewritten": "query", "code": "document"}
         tasks |= {f"negative_{number}": "document" for number in range(1, (settings.hard_negatives or 0) + 1)}
         arguments = SentenceTransformerTrainingArguments(
-            output_dir=str((self.job.out / model_folder.STATE).absolute()),
+            output_dir=str((self.training.out / model_folder.STATE).absolute()),
             num_train_epochs=settings.epochs,
             per_device_train_batch_size=settings.batch_size,
             learning_rate=settings.learning_rate,
@@ -228,8 +228,8 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
     def add_model_card_callback(self, default_args_dict: Any) -> None:
         """Write no cards with checkpoints, because they quote training texts."""
 
-    def get_batch_sampler(self, dataset: Any, **options: Any) -> Batches:
-        return Batches(dataset, rows=self.rows, **options)
+    def get_batch_sampler(self, dataset: Any, **options: Any) -> BatchSampler:
+        return BatchSampler(dataset, rows=self.rows, **options)
 
     def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
         loss: torch.Tensor = super().training_step(*arguments, **options)
@@ -240,7 +240,7 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         assert self.validation is not None
-        self.job.progress("validating", 0, None)
+        self.training.progress("validating", 0, None)
         scores = {f"{_EVAL}{name}": value for name, value in self.validation.measure(self.model).items()}
         self.log(scores)
         if self.is_finished():
@@ -267,8 +267,8 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         trainer, step = self._trainer, state.global_step
-        trainer.job.report(step, trainer.total, trainer.last_loss)
-        ends_epoch, stops = step % trainer.steps == 0, trainer.job.is_stopping()
+        trainer.training.report(step, trainer.total, trainer.last_loss)
+        ends_epoch, stops = step % trainer.steps == 0, trainer.training.is_stopping()
         control.should_log = ends_epoch or stops or step % -(-trainer.total // MAX_LOSSES) == 0
         if (ends_epoch or stops) and not all(weight.isfinite().all() for weight in trainer.loss.parameters()):
             state.global_step -= 1
@@ -281,4 +281,4 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
             control.should_save = False
         else:
             control.should_evaluate = bool(self._trainer.validation)
-            control.should_training_stop |= self._trainer.job.is_stopping()
+            control.should_training_stop |= self._trainer.training.is_stopping()

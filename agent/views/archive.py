@@ -14,7 +14,7 @@ from typing import Any, Literal
 from agent.datasets.encoding import dumps
 from agent.evaluation.statistics import bin_index
 from agent.evaluation.tally import Observation
-from agent.prompt_text import truncate
+from agent.text import truncate
 from agent.types import Pair
 from agent.views.marks import iterate_marks
 from agent.views.story import (

@@ -10,6 +10,7 @@ from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration, R
 from agent.evaluation.measures import Scores
 from agent.evaluation.scoring import ScoreReport
 from agent.evaluation.statistics import format_interval, format_number
+from agent.text import plural
 from agent.views.charts import (
     Dot,
     Figure,
@@ -21,7 +22,6 @@ from agent.views.charts import (
     draw_reliability,
 )
 from agent.views.marks import GROUPING_NAMES, format_mark, get_gold_mark_kind
-from agent.wording import plural
 
 _MEASURES = {
     "accuracy": "accuracy", "coverage": "coverage", "selective_accuracy": "accuracy of labelled pairs",

@@ -8,9 +8,9 @@ from typing import Any
 
 from agent.corpus.describe import MISSING, Description
 from agent.evaluation.statistics import format_interval, format_number
+from agent.text import plural
 from agent.views.charts import Chart, Figure, build_dot, build_figure, build_table, draw_bars, draw_intervals
 from agent.views.figures import format_share
-from agent.wording import plural
 
 _MAX_MATCHES, _MAX_NAMES = 20, 10
 _STATUSES = {

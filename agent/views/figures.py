@@ -10,11 +10,11 @@ from typing import TypeVar
 from agent.evaluation.breakdown import audit_screener, describe_audits
 from agent.evaluation.statistics import format_bin
 from agent.evaluation.tally import Observation, Tally
-from agent.store.manifest import WallTime
+from agent.runs.store.manifest import WallTime
+from agent.text import plural
 from agent.types import PROVES_NOTHING
 from agent.views.charts import Figure, Filter, Segment, build_figure, build_table, draw_bars, draw_stacked_bars
 from agent.views.marks import UNIVERSAL_MOCK, format_mark
-from agent.wording import plural
 
 LABELS: Mapping[str, str] = {
     "1": "good", "0": "bad", "undecided": "muted", "no_intent": "accent-2", "error": "error",
@@ -358,7 +358,8 @@ class RunFigures:
             for name, node in nodes.items()
         ]  # fmt: skip
         cells = [
-            [name, f"{len(node.visits):,}", format_duration(median(node.visits)), format_duration(sum(node.visits)),
+            [name, f"{len(node.node_runs):,}",
+              format_duration(median(node.node_runs)), format_duration(sum(node.node_runs)),
              *map(format_duration, (node.model, node.programs, node.rest))]
             for name, node in nodes.items()
         ]  # fmt: skip

@@ -11,12 +11,20 @@ from operator import itemgetter
 from typing import Literal, get_args
 
 from agent.errors import UsageError
-from agent.store import files
-from agent.store.annotations import Vote, combine_votes
-from agent.store.reviews import Review, ReviewSample, draw_sample, is_stale, lock_reviews, read_sample, write_sample
-from agent.store.run_view import RunView
+from agent.runs.store import files
+from agent.runs.store.annotations import Vote, combine_votes
+from agent.runs.store.reviews import (
+    Review,
+    ReviewSample,
+    draw_sample,
+    is_stale,
+    lock_reviews,
+    read_sample,
+    write_sample,
+)
+from agent.runs.store.run_view import RunView
+from agent.text import plural
 from agent.types import GENERATED, Annotation
-from agent.wording import plural
 
 QueueKind = Literal["undecided", "disputed", "low-confidence", "generated"]
 KINDS: tuple[QueueKind, ...] = get_args(QueueKind)

@@ -15,16 +15,16 @@ from agent.corpus.labelled import LabelledPair
 from agent.errors import RunFolderError
 from agent.evaluation.statistics import BINS, format_bin
 from agent.evaluation.tally import iterate_annotated_pairs, merge_rounds
-from agent.store import files
-from agent.store.files import replacing, writing
-from agent.store.manifest import compute_wall_time, flatten
-from agent.store.run_view import RunView, get_variant_and_model
+from agent.runs.store import files
+from agent.runs.store.files import replacing, writing
+from agent.runs.store.manifest import compute_wall_time, flatten
+from agent.runs.store.run_view import RunView, get_variant_and_model
+from agent.text import plural
 from agent.views.archive import STORIES_IN_A_PIECE, Archive, EvidenceScope, count_fitting_pieces
 from agent.views.charts import Figure, build_figure, build_table
 from agent.views.dataset import build_dataset_figures
 from agent.views.figures import RunFigures
 from agent.views.pages import render_head, render_tail
-from agent.wording import plural
 
 if TYPE_CHECKING:
     from agent.evaluation.ablation_table import AblationTable

@@ -10,15 +10,15 @@ from itertools import chain
 from typing import Any, Literal
 
 from agent.errors import RunFolderError, UsageError
-from agent.history import History
-from agent.store.annotations import Vote, combine_votes, get_status
-from agent.store.manifest import Clock, utc_now
-from agent.store.reviews import Review, ReviewLog, read_reviews
-from agent.store.run_view import RunView, get_criterion
+from agent.pipeline.history import History
+from agent.runs.store.annotations import Vote, combine_votes, get_status
+from agent.runs.store.manifest import Clock, utc_now
+from agent.runs.store.reviews import Review, ReviewLog, read_reviews
+from agent.runs.store.run_view import RunView, get_criterion
+from agent.text import is_hidden, plural
 from agent.types import Pair
 from agent.views.queues import Queue, QueueEntry
 from agent.views.story import as_json, iterate_event_steps, iterate_input_fields, iterate_result_steps
-from agent.wording import is_hidden, plural
 
 MAX_REASON_LENGTH = 10_000
 MAX_NAME_LENGTH = 100

@@ -8,6 +8,7 @@ from itertools import groupby
 from agent.evaluation.statistics import format_interval, format_number
 from agent.retrieval.folder import COMPARISON, SCORES, RetrievalFolder
 from agent.retrieval.results import Comparison, Comparisons, RetrievalScores, SearcherScores
+from agent.text import plural
 from agent.views.charts import (
     Chart,
     Dot,
@@ -19,7 +20,6 @@ from agent.views.charts import (
     draw_lines,
     format_label,
 )
-from agent.wording import plural
 
 # At most this many columns fit beside the names of the searchers.
 _COLUMNS_PER_TABLE = 8

@@ -8,11 +8,11 @@ from itertools import groupby
 from typing import Any, Literal
 
 from agent.datasets.encoding import dumps
-from agent.history import Command, Event, Exchange, Execution, History, Program, Visit
-from agent.prompt_text import describe_spec, truncate
-from agent.store.annotations import LabelStatus, get_status
+from agent.pipeline.history import Command, Execution, History, HistoryItem, ModelCall, NodeRun, Program
+from agent.pipeline.prompt_text import describe_spec
+from agent.runs.store.annotations import LabelStatus, get_status
+from agent.text import plural, truncate
 from agent.types import Annotation, Cause, Pair, Status, TestReport
-from agent.wording import plural
 
 TEXT_LIMIT = 60_000
 PartKind = Literal["prose", "code", "reply", "prompt", "console", "outcomes"]
@@ -64,15 +64,15 @@ def iterate_input_fields(pair: Pair) -> Iterator[StoryStep]:
 def iterate_event_steps(history: History) -> Iterator[StoryStep]:
     """Iterate over the steps that show a pair's events, in order."""
     executions = programs = 0
-    is_reask = dict(zip(map(id, history.exchanges), history.asked_again(), strict=True))
+    is_reask = dict(zip(map(id, history.model_calls), history.asked_again(), strict=True))
     for program, group in groupby(history.events, _get_mutated_program):
         if program is not None:
             yield _describe_mutants(program, [event for event in group if isinstance(event, Execution)])
             continue
         for event in group:
             match event:
-                case Exchange():
-                    yield _describe_exchange(event, is_reask[id(event)])
+                case ModelCall():
+                    yield _describe_model_call(event, is_reask[id(event)])
                 case Program():
                     programs += 1
                     source = Part(event.source, kind="code", language=history.pair.language)
@@ -84,7 +84,7 @@ def iterate_event_steps(history: History) -> Iterator[StoryStep]:
                 case Command():
                     text = f"$ {event.command}\n{event.output.rstrip()}".rstrip()
                     yield StoryStep("command", f"command: {event.outcome}", (Part(text, kind="console"),))
-                case Visit():
+                case NodeRun():
                     if event.spec is not None:
                         yield StoryStep("readings", "readings of the query", (Part(describe_spec(event.spec)),))
                     yield StoryStep("visit", f"{event.node}: {event.outcome}", (), {"time": f"{event.seconds:.2f} s"})
@@ -172,7 +172,7 @@ def _describe_repair(annotation: Annotation, history: History | None) -> str:
         executed = ", ".join(command.command for command in commands if command.outcome in ("installed", "ran"))
         refusals = sum(command.outcome == "refused" for command in commands)
         return f"repaired ({executed or 'program corrected'}{f'; {refusals} refused' if refusals else ''})"
-    given_up = history is not None and any(visit.outcome == "given_up" for visit in history.visits)
+    given_up = history is not None and any(node_run.outcome == "given_up" for node_run in history.node_runs)
     return "repair gave up" if given_up else ""
 
 
@@ -194,7 +194,7 @@ def _describe_introspection(test: TestReport) -> str:
     return f"the code can reach the test harness through {', '.join(test.introspection)}" if test.introspection else ""
 
 
-def _get_mutated_program(event: Event) -> int | None:
+def _get_mutated_program(event: HistoryItem) -> int | None:
     """Return the program number of an execution on a mutant or mock, or None for other events."""
     return event.program if isinstance(event, Execution) and event.purpose in ("mutant", "mock") else None
 
@@ -213,21 +213,21 @@ def _describe_mutants(program: int, executions: Sequence[Execution]) -> StorySte
     return StoryStep("mutants", title, (Part(kind="outcomes", outcomes=outcomes),))
 
 
-def _describe_exchange(exchange: Exchange, is_reask: bool) -> StoryStep:
-    usage = exchange.usage
+def _describe_model_call(model_call: ModelCall, is_reask: bool) -> StoryStep:
+    usage = model_call.usage
     cost = "cost unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
-    parts = [Part(message["content"], message["role"], "prompt") for message in exchange.messages]
-    is_json = exchange.reply.lstrip().startswith("{")
-    parts.append(Part(exchange.reply, kind="reply", language="json" if is_json else "markdown"))
-    if exchange.problem:
-        parts.append(Part(exchange.problem, f"{'re-asked' if is_reask else 'unusable'} because"))
+    parts = [Part(message["content"], message["role"], "prompt") for message in model_call.messages]
+    is_json = model_call.reply.lstrip().startswith("{")
+    parts.append(Part(model_call.reply, kind="reply", language="json" if is_json else "markdown"))
+    if model_call.problem:
+        parts.append(Part(model_call.problem, f"{'re-asked' if is_reask else 'unusable'} because"))
     facts = {
-        "time": "" if exchange.seconds is None else f"{exchange.seconds:.2f} s",
-        "original cost": f"${exchange.saved.cost_usd:.4f}" if exchange.saved.cost_usd else "",
-        "tokens": "" if exchange.cached else f"{usage.input_tokens:,} in, {usage.output_tokens:,} out",
+        "time": "" if model_call.seconds is None else f"{model_call.seconds:.2f} s",
+        "original cost": f"${model_call.saved.cost_usd:.4f}" if model_call.saved.cost_usd else "",
+        "tokens": "" if model_call.cached else f"{usage.input_tokens:,} in, {usage.output_tokens:,} out",
     }
-    title = f"{exchange.role}: reply from {exchange.model or 'the model'}"
-    paid = "from the cache" if exchange.cached else cost
+    title = f"{model_call.role}: reply from {model_call.model or 'the model'}"
+    paid = "from the cache" if model_call.cached else cost
     return StoryStep("reply", f"{title}, {paid}", tuple(parts), _drop_empty(**facts))
 
 

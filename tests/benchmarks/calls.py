@@ -23,8 +23,8 @@ from rich.table import Table
 from agent import Annotator, Config, Pair, ScriptedSandbox
 from agent.config import RunnerConfig
 from agent.events import Event
-from agent.nodes.asking import SCREEN
-from agent.prompts import Prompts
+from agent.pipeline.nodes.asking import SCREEN
+from agent.pipeline.prompts import Prompts
 from tests.benchmarks.figures import print_table
 from tests.benchmarks.server import start_server
 

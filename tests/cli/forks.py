@@ -47,7 +47,7 @@ def serve(server: str, imports: Sequence[str]) -> None:
 
     for name in (*_IMPORTED.split(), *imports):
         import_module(name)
-    from agent.prompts import Prompts
+    from agent.pipeline.prompts import Prompts
 
     Prompts()  # compiled once for all commands
     gc.freeze()  # pages that the garbage collector does not touch are not copied

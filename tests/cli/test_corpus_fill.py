@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.store.reviews import Review, ReviewLog
+from agent.runs.store.reviews import Review, ReviewLog
 from agent.types import Pair
 from tests.cli.commands import ADD, CommandResult, Commands, reply
 from tests.cli.processes import wait_until

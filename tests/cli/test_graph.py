@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.graph import Variant, list_variants, load_variant, render_mermaid
+from agent.pipeline.graph import Variant, list_variants, load_variant, render_mermaid
 from tests.cli.commands import Commands
 
 

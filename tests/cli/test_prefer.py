@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agent.datasets.encoding import dumps
-from agent.store.reviews import ReviewLog, read_reviews
+from agent.runs.store.reviews import ReviewLog, read_reviews
 from tests.cli.commands import CommandResult, Commands, reply
 from tests.llm.server import ChatServer, Respond, no_credit
 from tests.views.review_runs import HOSTILE, RunningReview, make_run, serve_page

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from agent.store.run_view import load_run
+from agent.runs.store.run_view import load_run
 from tests.cli.commands import Commands
-from tests.test_batches import answer
+from tests.runs.test_batches import answer
 
 BODY = {"model": "m", "choices": [{"message": {"content": "yes"}}]}
 

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from agent.cli.schema import make_schema
 from tests.cli.commands import Commands
-from tests.store.samples import make_annotation, make_error, make_evidence, make_full_annotation, open_folder
+from tests.runs.store.samples import make_annotation, make_error, make_evidence, make_full_annotation, open_folder
 
 DOCUMENT = Path(__file__).parents[2] / "docs/file-formats.md"
 

@@ -11,8 +11,8 @@ from agent.cli.reference import describe_settings
 from agent.cli.settings import read_config
 from agent.config import PipelineConfig, collect_setting_fields
 from agent.errors import ConfigError
-from agent.graph import find_readers, load_variant
-from agent.nodes import BUILT_IN
+from agent.pipeline.graph import find_readers, load_variant
+from agent.pipeline.nodes import BUILT_IN
 from agent.settings import Settings, find_rule
 from tests.cli.commands import ROOT, Commands, pairs, read_annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.history import Command, Event, Exchange, Execution, History, Mutant
+from agent.pipeline.history import Command, Execution, History, HistoryItem, ModelCall, Mutant
 from agent.types import (
     Annotation,
     CaseOutcome,
@@ -20,8 +20,8 @@ from agent.types import (
 from tests.cli.commands import ADD, CommandResult, Commands, pairs, reply
 from tests.evaluation.runs import annotate, make_error, write_run
 from tests.llm.server import Answer, ChatServer, Request
+from tests.runs.store.samples import make_annotation, open_folder
 from tests.scripts import label
-from tests.store.samples import make_annotation, open_folder
 from tests.views.runs import make_program
 
 HOSTILE = "\x1b[31m\u202e\x07"
@@ -196,17 +196,20 @@ PASSED = TestReport(status=Status.PASSED, cases=(CaseResult(name="test_a", outco
 STEERING = "\x1b[2J\x1b]8;;https://evil.example\x07link\x1b]8;;\x07\u202egnp.exe\u2066\x9b31m\x00\x7f\r"
 
 
-def make_exchange(role: str, reply: str = "{}", **fields: Any) -> Exchange:
+def make_model_call(role: str, reply: str = "{}", **fields: Any) -> ModelCall:
     messages = ({"role": "user", "content": f"prompt of {role}"},)
-    return Exchange(role=role, key="k", messages=messages, reply=reply, **fields)
+    return ModelCall(role=role, key="k", messages=messages, reply=reply, **fields)
 
 
-def make_history(*events: Event, **pair: Any) -> History:
+def make_history(*events: HistoryItem, **pair: Any) -> History:
     return History(pair=PAIR.model_copy(update=pair), events=events)
 
 
 TESTED = make_history(
-    make_exchange("generate_test"), make_program(CODE), Execution(program=0, report=PASSED), make_exchange("arbitrate")
+    make_model_call("generate_test"),
+    make_program(CODE),
+    Execution(program=0, report=PASSED),
+    make_model_call("arbitrate"),
 )
 
 
@@ -271,7 +274,7 @@ WRITTEN = f'Here it is.\n```json\n{{"stand_ins": []}}\n```\n```python\nimport re
 def test_program_is_printed_once_without_prompts(agent: Commands) -> None:
     source = f"import re\n\n{CODE.rstrip()}{CASES}"
     history = make_history(
-        make_exchange("generate_test", WRITTEN), make_program(source), Execution(program=0, report=PASSED)
+        make_model_call("generate_test", WRITTEN), make_program(source), Execution(program=0, report=PASSED)
     )
     write_run_of(agent, (make_annotation("p", label=1), history))
     story = agent("show", "run", "p").out
@@ -315,8 +318,8 @@ def test_colouring_escapes_control_characters(agent: Commands, colours: dict[str
     reply = f"```python\n{text}```\n```{STEERING}\n{text}```"
     report = PASSED.model_copy(update={"message": STEERING})
     history = make_history(
-        make_exchange("arbitrate", reply, model=STEERING, problem=STEERING),
-        make_exchange("screen", "{" + STEERING), make_program(text),
+        make_model_call("arbitrate", reply, model=STEERING, problem=STEERING),
+        make_model_call("screen", "{" + STEERING), make_program(text),
         Execution(program=0, report=report, stdout=STEERING, installed=(STEERING,)),
         Execution(program=0, report=PASSED, purpose="mutant", mutant=Mutant(kind=STEERING, change=STEERING)),
         Command(command=STEERING, outcome="ran", output=STEERING),
@@ -339,7 +342,7 @@ def test_lone_surrogates_and_deep_json_are_printed_as_json(agent: Commands) -> N
         deep = [deep]
     raw = {"choices": deep, "\ud800": "\udfff"}
     meta = {"\ud800": ["\ud800"], "deep": deep}
-    history = make_history(make_exchange("screen", "\ud800", raw=raw), query="\udc00", meta=meta)
+    history = make_history(make_model_call("screen", "\ud800", raw=raw), query="\udc00", meta=meta)
     write_run_of(agent, (make_annotation("p", label=1, reason="\ud800", meta=meta), history))
     shown = agent("show", "run", "p", "--json")
     assert shown.code == 0

@@ -16,7 +16,7 @@ from agent.corpus.output import open_output
 from agent.datasets import read_pairs
 from agent.errors import InputError, RunStopped
 from agent.retrieval.searchers.dense import DenseSearcher
-from agent.retrieval.searchers.recipes import EmbedderOptions
+from agent.retrieval.searchers.presets import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
 from tests.corpus.test_combine import compute_cosines, rank
 from tests.retrieval.searchers.test_dense import CODES, HashEmbedder, silent

@@ -10,10 +10,10 @@ from agent import Annotation, Annotator, Pair, ScriptedLLM
 from agent.config import Config, PipelineConfig
 from agent.evaluation.recorded import RecordedSandbox
 from agent.evaluation.replay import Replayer
-from agent.history import Event, History
 from agent.llm.base import Call
+from agent.pipeline.history import History, HistoryItem
+from agent.runs.store import RunFolder, load_run
 from agent.sandbox.base import SandboxBackend
-from agent.store import RunFolder, load_run
 from tests.scripts import commands, program
 
 ADD = "def add(a, b):\n    return a + b\n"
@@ -77,6 +77,6 @@ def rewrite(folder: Path, pair_id: str, **changes: object) -> None:
         run.commit(annotation, History.model_validate({**dict(evidence), **changes}))
 
 
-def change_events(history: History, kind: type[Event], **fields: object) -> tuple[Event, ...]:
+def change_events(history: History, kind: type[HistoryItem], **fields: object) -> tuple[HistoryItem, ...]:
     """Return the events of a history, with fields changed in events of one type."""
     return tuple(event.model_copy(update=fields) if isinstance(event, kind) else event for event in history.events)

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent.store import RunFolder
-from agent.store.reviews import Review, ReviewLog, draw_sample, read_sample, write_sample
+from agent.runs.store import RunFolder
+from agent.runs.store.reviews import Review, ReviewLog, draw_sample, read_sample, write_sample
 from agent.types import Annotation, Cause, Pair, Status, TestReport
-from tests.store.samples import make_annotation, make_error, make_evidence
+from tests.runs.store.samples import make_annotation, make_error, make_evidence
 
 __all__ = ["add_reviews", "annotate", "draw_review_sample", "make_error", "write_lines", "write_run"]
 

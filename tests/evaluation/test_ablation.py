@@ -9,7 +9,7 @@ import pytest
 
 from agent.errors import ConfigError, GraphError
 from agent.evaluation.ablation import choose_criterion, choose_reference, choose_variants, make_folder_name
-from agent.graph import list_variants
+from agent.pipeline.graph import list_variants
 
 PAPER = ["single_llm", "ps_fa", "ps_tpg_fa", "ps_tpg_sim_fa", "ps_tpg_te_fa", "full"]
 JUDGE = "start: judge\nnodes:\n  judge: {decided: end}\n"

@@ -25,9 +25,9 @@ from agent.evaluation.ablation_text import (
     write_table,
 )
 from agent.evaluation.tally import Observation
-from agent.graph import load_variant
-from agent.history import Exchange, Execution
-from agent.store.annotations import Label
+from agent.pipeline.graph import load_variant
+from agent.pipeline.history import Execution, ModelCall
+from agent.runs.store.annotations import Label
 from agent.types import Annotation, CaseOutcome, CaseResult, Pair, Status, TestReport, Usage
 from tests.histories import make_history, make_mutant, make_program
 
@@ -153,25 +153,25 @@ def test_measures_exclude_pairs_without_a_gold_label() -> None:
 USAGE = Usage(calls=1, input_tokens=100, output_tokens=10, cost_usd=0.5)
 
 
-def make_exchange(**fields: Any) -> Exchange:
-    return Exchange.model_validate({"role": "screen", "key": "k", "messages": (), "reply": "r", **fields})
+def make_model_call(**fields: Any) -> ModelCall:
+    return ModelCall.model_validate({"role": "screen", "key": "k", "messages": (), "reply": "r", **fields})
 
 
-def paid_call(**fields: Any) -> Exchange:
-    return make_exchange(**{"key": "k1", "usage": USAGE, "seconds": 2.0, **fields})
+def paid_call(**fields: Any) -> ModelCall:
+    return make_model_call(**{"key": "k1", "usage": USAGE, "seconds": 2.0, **fields})
 
 
-def cached_call(**fields: Any) -> Exchange:
-    return make_exchange(**{"key": "k2", "cached": True, "saved": USAGE, "seconds": 3.0, **fields})
+def cached_call(**fields: Any) -> ModelCall:
+    return make_model_call(**{"key": "k2", "cached": True, "saved": USAGE, "seconds": 3.0, **fields})
 
 
 PASSED = TestReport(status=Status.PASSED, cases=(CaseResult(name="test_a", outcome=CaseOutcome.PASSED),))
 
 
-def make_results(*exchanges: Exchange, runs: tuple[Execution, ...] = (), **fields: Any) -> VariantResults:
+def make_results(*model_calls: ModelCall, runs: tuple[Execution, ...] = (), **fields: Any) -> VariantResults:
     result = VariantResults()
     programs = (make_program("s"),) if "test" in fields else ()
-    history = make_history(PAIRS[0], *exchanges, *programs, *runs)
+    history = make_history(PAIRS[0], *model_calls, *programs, *runs)
     result.add(Observation(Annotation(id="p0", input_sha256="0" * 64, **fields), history))
     return result
 

@@ -13,7 +13,7 @@ from statsmodels.stats.proportion import proportion_confint
 from agent.evaluation.breakdown import audit_screener, describe_audits
 from agent.evaluation.statistics import Interval
 from agent.evaluation.tally import Observation, Tally
-from agent.nodes.asking import is_in_audit_sample
+from agent.pipeline.nodes.asking import is_in_audit_sample
 from agent.types import Annotation, ErrorInfo, Verdict
 
 SAYS = {Verdict.MATCH: 1, Verdict.NON_MATCH: 0}

@@ -13,12 +13,12 @@ from agent.config import Config, RunnerConfig
 from agent.datasets import group_by_query, read_pairs
 from agent.evaluation.costs import Plan, sample_run
 from agent.evaluation.forecast import CHARACTERS_PER_TOKEN, PredictionInterval, forecast
-from agent.graph import collect_known_roles, load_variant
-from agent.job import Turn
 from agent.llm.limits import START
 from agent.llm.models import Models
-from agent.prompts import Prompts
-from agent.store.run_view import RunView, load_run
+from agent.pipeline.graph import collect_known_roles, load_variant
+from agent.pipeline.prompts import Prompts
+from agent.runs.job import PairRound
+from agent.runs.store.run_view import RunView, load_run
 from agent.types import Pair
 from tests.evaluation.counting import count_tokens, reply_with_usage
 from tests.llm.server import ChatServer, free_port
@@ -27,7 +27,7 @@ MODEL = "gpt-4o-mini"
 
 
 def make_plan(
-    turns: list[Turn],
+    turns: list[PairRound],
     variant: str = "ps_tpg_fa",
     model: str = MODEL,
     concurrency: int | Literal["auto"] = 8,
@@ -37,20 +37,20 @@ def make_plan(
     return Plan(turns, load_variant(variant), models, Prompts(None, collect_known_roles()), config)
 
 
-def make_turns(count: int, queries: int | None = None, length: int = 3) -> list[Turn]:
+def make_turns(count: int, queries: int | None = None, length: int = 3) -> list[PairRound]:
     """Return `count` turns, grouped by query."""
     body = "    x = [f(y) for y in x]\n" * length
     pairs = [
         Pair(id=str(n), query=f"q {n % (queries or count)}", code=f"def f(x):\n    # {n}\n{body}") for n in range(count)
     ]
-    return [Turn(pair) for pair in group_by_query(pairs)]
+    return [PairRound(pair) for pair in group_by_query(pairs)]
 
 
 class AnnotatedRun(NamedTuple):
     """A run with its turns. `tokens` has counts by pair: the screener's prompt, all prompts, all replies."""
 
     view: RunView
-    turns: list[Turn]
+    turns: list[PairRound]
     tokens: dict[str, tuple[int, int, int]]
 
 
@@ -70,14 +70,14 @@ async def annotated_run(real_data: Path, tmp_path_factory: pytest.TempPathFactor
             history = view.evidence(annotation.id)
             assert history is not None
             prompts = [
-                count_tokens("\n".join(m["content"] for m in exchange.messages)) for exchange in history.exchanges
+                count_tokens("\n".join(m["content"] for m in model_call.messages)) for model_call in history.model_calls
             ]
             assert prompt_tokens.issuperset(prompts)
-            replies = [count_tokens(exchange.reply) for exchange in history.exchanges]
+            replies = [count_tokens(model_call.reply) for model_call in history.model_calls]
             counts[annotation.id] = prompts[0], sum(prompts), sum(replies)
         unclear = sum(annotation.screen_verdict == "unclear" for annotation in view.annotations())
         assert unclear >= 0.2 * len(pairs)
-        yield AnnotatedRun(view, [Turn(pair) for pair in group_by_query(pairs)], counts)
+        yield AnnotatedRun(view, [PairRound(pair) for pair in group_by_query(pairs)], counts)
 
 
 def covers(expected: PredictionInterval, actual: int) -> bool:
@@ -149,7 +149,7 @@ async def test_calls_shared_by_pairs_count_once_per_query() -> None:
 
 @pytest.mark.slow
 async def test_only_a_sample_of_many_prompts_is_rendered() -> None:
-    turns = [*make_turns(400), *(Turn(turn.pair, 1) for turn in make_turns(400))]
+    turns = [*make_turns(400), *(PairRound(turn.pair, 1) for turn in make_turns(400))]
     partial, full = (forecast(make_plan(turns, "single_llm"), sample=size) for size in (100, 800))
     assert (partial.annotations, partial.rendered, partial.calls.value) == (800, 100, 800)
     assert partial.input_tokens.value == pytest.approx(full.input_tokens.value, rel=0.01)
@@ -176,7 +176,7 @@ async def test_the_heuristic_costs_nothing() -> None:
     assert prediction.calls.value > 20
 
 
-def predict_seconds(turns: list[Turn], variant: str, concurrency: int | Literal["auto"]) -> PredictionInterval:
+def predict_seconds(turns: list[PairRound], variant: str, concurrency: int | Literal["auto"]) -> PredictionInterval:
     expected = forecast(make_plan(turns, variant, concurrency=concurrency), sample=40).seconds
     assert expected is not None
     return expected

@@ -12,10 +12,10 @@ from agent import Annotator, Pair, ScriptedSandbox
 from agent.errors import LockUnavailable, NotReplayable, SandboxError, UnsupportedLanguage
 from agent.evaluation.recorded import Difference, RecordedSandbox, find_segment, list_keys_with_tests
 from agent.evaluation.replay import ReplayCounts, Replayer, ReplayFailure, ReplayResult
-from agent.history import Command, Execution, Program
+from agent.pipeline.history import Command, Execution, Program
+from agent.runs.store import load_run
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.bwrap.backend import BwrapBackend
-from agent.store import load_run
 from agent.types import CaseOutcome, Cause, ErrorInfo, Status, TestReport
 from tests.evaluation.replays import (
     ADD,

@@ -10,8 +10,8 @@ from typing import Any
 from agent.exports.registry import FORMATS
 from agent.exports.rows import EVERYTHING, Export, ExportFilter
 from agent.exports.target import open_target
-from agent.history import History
-from agent.store import RunFolder, load_run
+from agent.pipeline.history import History
+from agent.runs.store import RunFolder, load_run
 from agent.types import Annotation, Pair
 
 IDENTITY = {"variant": {"name": "full"}, "model": {"default": {"kind": "openai", "model": "a-model"}, "roles": {}}}

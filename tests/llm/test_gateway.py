@@ -12,11 +12,11 @@ import pytest
 
 from agent import Annotator
 from agent.errors import ModelError, Outage
-from agent.history import Event, Exchange, Execution, History
 from agent.llm.base import Call, Message, Reply, ScriptedLLM
 from agent.llm.gateway import CircuitBreaker, Gateway, MemoryReplyCache
 from agent.llm.heuristic import HeuristicModel
 from agent.llm.models import Models
+from agent.pipeline.history import Execution, History, HistoryItem, ModelCall
 from agent.types import Annotation, ErrorInfo, Pair, Status, TestReport, Usage
 
 CALL = Call("judge", (Message("user", "hello"),), "json")
@@ -197,7 +197,7 @@ def end_pair(error: str | None, *roles: str, executed: bool = False) -> tuple[An
     pair = Pair(id="1", query="q", code="c")
     info = None if error is None else ErrorInfo(type=error, message="HTTP 503")
     annotation = Annotation(id="1", input_sha256="", label=None, error=info)
-    events: list[Event] = [Exchange(role=role, key="", messages=(), reply="") for role in roles]
+    events: list[HistoryItem] = [ModelCall(role=role, key="", messages=(), reply="") for role in roles]
     if executed:
         events.append(Execution(program=0, report=TestReport(status=Status.PASSED)))
     return annotation, History(pair=pair, events=tuple(events))

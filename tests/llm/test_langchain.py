@@ -20,11 +20,11 @@ from pydantic import Field, SecretStr
 
 from agent import Annotation, Annotator, Pair, annotate, stream
 from agent.errors import AccountError, ModelError, ModelTimeout, ModelUnavailable
-from agent.llm.asker import read_reply
 from agent.llm.base import LLM, Call
 from agent.llm.langchain import LangChainModel
 from agent.llm.parsing import UnreadableReply, parse_label
 from agent.llm.prices import Prices
+from agent.pipeline.asker import read_reply
 from agent.types import Message
 from tests.llm.families import FAMILIES, says_in_protocol
 from tests.llm.server import ChatServer, no_credit, rate_limited, says, slow

@@ -17,7 +17,7 @@ from agent.llm.langchain import LangChainModel
 from agent.llm.models import Models
 from agent.llm.openai import OpenAIModel
 from agent.llm.truncation import find_truncation, is_truncated
-from agent.store.cache import SqliteReplyCache
+from agent.runs.store.cache import SqliteReplyCache
 from agent.types import Usage
 from tests.llm.families import FAMILIES, says_in_protocol
 from tests.llm.server import ChatServer

@@ -13,7 +13,7 @@ import pytest
 from agent.datasets.benchmark import Benchmark
 from agent.errors import UsageError
 from agent.retrieval.benchmark import open_benchmark
-from agent.store.reviews import Review, ReviewLog
+from agent.runs.store.reviews import Review, ReviewLog
 from agent.types import Pair
 from tests.exports.runs import make_run
 

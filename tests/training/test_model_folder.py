@@ -11,17 +11,17 @@ import yaml
 
 from agent.errors import RunFolderError, UsageError
 from agent.retrieval.searchers.trained import TrainingRecord, read_record
-from agent.training.model_folder import Job, check_folder, find_checkpoint, make_record, open_folder, write_model
+from agent.training.model_folder import Training, check_folder, find_checkpoint, make_record, open_folder, write_model
 from agent.training.recipe import Hyperparameters
 from tests.training.tiny import make_data
 
 CARD = SimpleNamespace(base_model="owner/model", base_model_revision="1", license="mit")
 
 
-def make_job(out: Path, **changes: Any) -> Job:
+def make_job(out: Path, **changes: Any) -> Training:
     unused: Any = dict.fromkeys(("rows", "progress", "report", "is_stopping"))
     fields = {"recipe": SimpleNamespace(name="siamese"), "data": make_data(), "settings": Hyperparameters()}
-    return Job(**(unused | fields | {"base": "owner/model", "out": out} | changes))
+    return Training(**(unused | fields | {"base": "owner/model", "out": out} | changes))
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def add_checkpoint(out: Path, step: int, state: str = "{}") -> Path:
     return folder
 
 
-def open_once(job: Job, card: Any = CARD) -> TrainingRecord | None:
+def open_once(job: Training, card: Any = CARD) -> TrainingRecord | None:
     with open_folder(job, make_record(job, card)) as finished:
         return finished
 

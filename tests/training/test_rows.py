@@ -192,14 +192,14 @@ def test_rewritten_queries_differ_by_epoch_and_only_for_label_1() -> None:
 def test_a_data_loader_yields_the_texts_of_the_batches_of_its_epoch() -> None:
     from torch.utils.data import DataLoader
 
-    from agent.training.trainer import Batches
+    from agent.training.trainer import BatchSampler
 
     data = make_data(PAIRS, 40)
     rows = make_rows(data, batch_size=8, hard_negatives=2)
     dataset = rows.make_dataset()
     assert len(pickle.dumps(rows)) < 100  # `datasets` pickles them
     assert list(dataset[0]) == ["query", "code", "negative_1", "negative_2"]
-    sampler = Batches(dataset, rows=rows, batch_size=8, drop_last=False, valid_label_columns=["label"], seed=1)
+    sampler = BatchSampler(dataset, rows=rows, batch_size=8, drop_last=False, valid_label_columns=["label"], seed=1)
     loader: Any = DataLoader(dataset, batch_sampler=sampler, collate_fn=list)
     for epoch in (0, 1):
         sampler.set_epoch(epoch)

@@ -15,7 +15,7 @@ from agent.retrieval.measures import QueryRanking, get_metric
 from agent.retrieval.searchers.trained import DataRecord, EpochRecord, TrainingRecord, read_record
 from agent.training.base import load_base
 from agent.training.evaluation import Evaluator
-from agent.training.model_folder import Job
+from agent.training.model_folder import Training
 from agent.training.recipe import Hyperparameters, load_recipe
 from agent.training.rows import EpochRows
 from tests.retrieval.searchers.tiny_models import save_roberta, save_sentence_transformer
@@ -57,7 +57,9 @@ class Session:
         report = lambda *step: self.done.append(step)  # noqa: E731
         is_stopping = lambda: self.stop is not None and len(self.done) >= self.stop  # noqa: E731
         rows = EpochRows(data, recipe.form, settings)
-        return train(Job(recipe, data, rows, settings, base, out, lambda *_: None, report, is_stopping, force=force))
+        return train(
+            Training(recipe, data, rows, settings, base, out, lambda *_: None, report, is_stopping, force=force)
+        )
 
 
 def read_weights(folder: Path) -> dict[str, bytes]:

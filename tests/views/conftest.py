@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from agent.evaluation.scoring import build_report
-from agent.history import Command, Exchange, Execution, Mutant, Visit
-from agent.store import RunFolder, load_run
+from agent.pipeline.history import Command, Execution, ModelCall, Mutant, NodeRun
+from agent.runs.store import RunFolder, load_run
 from agent.types import ErrorInfo, Pair, Status, TestReport
 from agent.views.comparison import build_gold_figures
 from agent.views.report import Report
@@ -59,13 +59,13 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
     report = TestReport(status=Status.ERROR, message=HOSTILE)
     events = (
-        Exchange(role=HOSTILE, key="k", reply=HOSTILE, model=HOSTILE, problem=HOSTILE,
+        ModelCall(role=HOSTILE, key="k", reply=HOSTILE, model=HOSTILE, problem=HOSTILE,
                  messages=({"role": "system", "content": HOSTILE}, {"role": "user", "content": HOSTILE})),
         make_program(HOSTILE, stand_ins=(HOSTILE,)),
         Execution(program=0, report=report, stdout=HOSTILE, stderr=HOSTILE, installed=(HOSTILE,), environment=HOSTILE),
         Command(command=HOSTILE, outcome="ran", output=HOSTILE),
         Execution(program=0, report=report, purpose="mutant", mutant=Mutant(kind=HOSTILE, change=HOSTILE)),
-        Visit(node=HOSTILE, outcome=HOSTILE, seconds=1.0),
+        NodeRun(node=HOSTILE, outcome=HOSTILE, seconds=1.0),
     )  # fmt: skip
     pair = Pair(id=HOSTILE, query=HOSTILE, code=HOSTILE, context=HOSTILE, meta={HOSTILE: HOSTILE})
     pairs = [pair, Pair(id="tame", query="tame", code="pass"), Pair(id="", query="", code="")]

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent.history import Exchange, Execution, History
-from agent.store import RunFolder
+from agent.pipeline.history import Execution, History, ModelCall
+from agent.runs.store import RunFolder
 from agent.types import Annotation, CaseOutcome, CaseResult, Cause, Pair, Status
 from agent.types import TestReport as Report
 from tests.cli.commands import Commands, Running
@@ -47,9 +47,11 @@ def make_history(pair: Pair, annotation: Annotation) -> History:
     """Return a history with an executed program and a reply."""
     source = f"# {SECRET}\ndef test_right_0():\n    assert f(1) == 1\n"
     message = {"role": "user", "content": SECRET}
-    exchange = Exchange(role="arbitrate", key="k", messages=(message,), reply=f'{{"reason": "{SECRET}", "label": 1}}')
+    model_call = ModelCall(
+        role="arbitrate", key="k", messages=(message,), reply=f'{{"reason": "{SECRET}", "label": 1}}'
+    )
     execution = Execution(program=0, report=annotation.test or make_report(1, 0))
-    return History(pair=pair, events=(make_program(source), execution, exchange))
+    return History(pair=pair, events=(make_program(source), execution, model_call))
 
 
 def make_run(path: Path, annotations: Mapping[str, Mapping[str, Any]], **pair_fields: Any) -> Path:

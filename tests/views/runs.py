@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agent.history import Command, Event, Exchange, Execution, History, Mutant, Program, Visit
-from agent.store import RunFolder
+from agent.pipeline.history import Command, Event, Execution, History, ModelCall, Mutant, NodeRun, Program
+from agent.runs.store import RunFolder
 from agent.types import (
     Annotation,
     CaseOutcome,
@@ -45,10 +45,10 @@ def _make_code(chance: random.Random) -> str:
     return "\n".join(("def f(x):", *lines, "    return x\n"))
 
 
-def _make_exchange(role: str, text: str, reply: str, **fields: Any) -> Exchange:
+def _make_exchange(role: str, text: str, reply: str, **fields: Any) -> ModelCall:
     messages = ({"role": "system", "content": f"You are {role}. " * 120}, {"role": "user", "content": text})
     usage = Usage(calls=1, input_tokens=900, output_tokens=120, cost_usd=0.0004)
-    return Exchange(role=role, key="k" * 64, messages=messages, reply=reply, model="a-model", usage=usage, seconds=1.5,
+    return ModelCall(role=role, key="k" * 64, messages=messages, reply=reply, model="a-model", usage=usage, seconds=1.5,
                     **fields)  # fmt: skip
 
 
@@ -89,18 +89,18 @@ def _make_tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[s
     task = f"{pair.query}\n{pair.code}\n"
     events: list[Event] = [
         _make_exchange("generate_test", f"{task}{'Write a program. ' * 20}", f"{answer}\n{source}"),
-        Visit(node="generate_test", outcome="generated", seconds=1.6),
+        NodeRun(node="generate_test", outcome="generated", seconds=1.6),
         make_program(source),
         *(repair if is_repaired else ()),
         Execution(program=0, report=report, stdout=_make_words(chance, 20), exit_code=0, seconds=0.1),
-        Visit(node="execute", outcome="evidence", seconds=0.3),
+        NodeRun(node="execute", outcome="evidence", seconds=0.3),
         Execution(program=0, report=mutant_report, purpose="mutant", seconds=0.05,
                   mutant=Mutant(kind="returns_nothing", change="return None")),
         Execution(program=0, report=TestReport(status=Status.PASSED), purpose="mutant", seconds=0.2, shared=True,
                   mutant=Mutant(kind="swapped_comparison", change="< became >")),
-        Visit(node="check_validity", outcome="checked", seconds=0.3),
+        NodeRun(node="check_validity", outcome="checked", seconds=0.3),
         _make_exchange("arbitrate", f"{task}{source}\n{'Decide. ' * 20}", reason),
-        Visit(node="arbitrate", outcome="decided", seconds=1.5),
+        NodeRun(node="arbitrate", outcome="decided", seconds=1.5),
     ]  # fmt: skip
     return annotation, events
 
@@ -123,9 +123,9 @@ def commit(folder: RunFolder, number: int, pair: Pair, events: tuple[Event, ...]
         error = ErrorInfo(type="ReplyError", message="no usable reply")
         annotation |= {"label": None, "decided_by": None, "reason": "", "error": error}
     screening = _make_exchange("screen", f"{pair.query}\n{pair.code}", str(annotation["reason"]))
-    visit = Visit(node="screen", outcome=verdict.value, seconds=1.6)
-    history = History(pair=pair, events=(screening, visit, *test_events) if events is None else events)
-    usage = sum((exchange.usage for exchange in history.exchanges), Usage())
+    node_run = NodeRun(node="screen", outcome=verdict.value, seconds=1.6)
+    history = History(pair=pair, events=(screening, node_run, *test_events) if events is None else events)
+    usage = sum((model_call.usage for model_call in history.model_calls), Usage())
     fields = {"screen_verdict": verdict, "seconds": 2.5, "usage": usage, "meta": pair.meta, **annotation, **changes}
     folder.commit(Annotation(id=pair.id, input_sha256=pair.input_sha256(), **fields), history)
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from agent.errors import UsageError
-from agent.store import load_run
-from agent.store.reviews import Review, ReviewSample, read_sample
+from agent.runs.store import load_run
+from agent.runs.store.reviews import Review, ReviewSample, read_sample
 from agent.types import Annotation, Cause, ErrorInfo, Status
 from agent.types import TestReport as Report
 from agent.views.queues import KINDS, SampleRequest, build_queue, build_sample_queue, load_or_draw_sample, parse_kinds
-from tests.store.samples import make_annotation, make_pair, open_folder
+from tests.runs.store.samples import make_annotation, make_pair, open_folder
 from tests.views.review_runs import make_history, make_report, make_run
 
 PASSED, FAILED = make_report(2, 0), make_report(1, 1)

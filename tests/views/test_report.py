@@ -16,8 +16,8 @@ import pytest
 
 from agent.corpus.describe import describe
 from agent.errors import StorageError
-from agent.history import History
-from agent.store import RunFolder, load_run
+from agent.pipeline.history import History
+from agent.runs.store import RunFolder, load_run
 from agent.types import Annotation, Pair, Usage, Verdict
 from agent.views.archive import EvidenceScope
 from agent.views.pages import ASSETS, embed_json
@@ -55,7 +55,7 @@ def test_every_pair_is_listed_in_the_order_of_the_input_with_its_story_and_evide
             steps = read.get_evidence(row)
             assert steps is not None
             assert [step["parts"][2].get("text", "") for step in steps if step["kind"] == "reply"] == [
-                exchange.reply for exchange in history.exchanges
+                model_call.reply for model_call in history.model_calls
             ]
             assert texts(steps, "program") == [program.source for program in history.programs]
     assert (written.annotations, written.listed, written.with_evidence, written.notes) == (COUNT, COUNT, COUNT, ())

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Page, expect
 
-from agent.store import load_run
+from agent.runs.store import load_run
 from agent.types import PROVES_NOTHING
 from agent.views.report import Report
 from tests.views.browsing import COUNT, ReportOpener
@@ -183,8 +183,8 @@ def test_an_open_pair_shows_the_evidence_for_its_label(open_report: ReportOpener
     expect(pair.locator("h2")).to_have_text("p60")
     content = pair.evaluate("pair => pair.textContent")
     texts = [history.pair.query, history.pair.code, annotation.reason, "FakeClient: a client", "swapped_comparison"]
-    texts += [exchange.reply for exchange in history.exchanges]
-    texts += [message["content"] for exchange in history.exchanges for message in exchange.messages]
+    texts += [model_call.reply for model_call in history.model_calls]
+    texts += [message["content"] for model_call in history.model_calls for message in model_call.messages]
     texts += [program.source for program in history.programs]
     texts += [execution.stdout for execution in history.executions]
     texts += ["pip install numpy", "numpy==2.0", "No module named 'numpy'", '"source": "made"']

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from agent.store.reviews import iterate_reviews, read_reviews
+from agent.runs.store.reviews import iterate_reviews, read_reviews
 from agent.types import ErrorInfo
 from tests.views.browsing import expect_saved, make_small_run, press
 from tests.views.review_runs import HOSTILE, SECRET, RunningReview, make_run, serve_page, serve_review

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from agent.store.reviews import read_reviews
+from agent.runs.store.reviews import read_reviews
 from agent.views import server
 from agent.views.review_session import LabelSession
 from agent.views.server import Gate

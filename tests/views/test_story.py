@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.history import Command, Event, Exchange, Execution, History, Mutant, Visit
+from agent.pipeline.history import Command, Event, Execution, History, ModelCall, Mutant, NodeRun
 from agent.types import (
     Annotation,
     CaseOutcome,
@@ -32,9 +32,9 @@ FAILED = TestReport(status=Status.FAILED)
 SPEC = QuerySpec(readings=(Reading(text="a list backwards", requirements=("all items", "a new list")),))
 
 
-def make_exchange(role: str, **fields: Any) -> Exchange:
+def make_model_call(role: str, **fields: Any) -> ModelCall:
     messages = ({"role": "system", "content": "guidelines"}, {"role": "user", "content": f"prompt of {role}"})
-    return Exchange(**{"role": role, "key": "k", "messages": messages, "reply": "{}", **fields})
+    return ModelCall(**{"role": role, "key": "k", "messages": messages, "reply": "{}", **fields})
 
 
 def run_on_mutant(report: TestReport, kind: str = "returns_nothing") -> Execution:
@@ -42,10 +42,10 @@ def run_on_mutant(report: TestReport, kind: str = "returns_nothing") -> Executio
 
 
 EVENTS: tuple[Event, ...] = (
-    make_exchange("screen", problem="unreadable"),
-    make_exchange("screen", attempt=1, cached=True),
-    Visit(node="screen", outcome="unclear", seconds=1.5),
-    Visit(node="specify_query", outcome="specified", seconds=1.0, spec=SPEC),
+    make_model_call("screen", problem="unreadable"),
+    make_model_call("screen", attempt=1, cached=True),
+    NodeRun(node="screen", outcome="unclear", seconds=1.5),
+    NodeRun(node="specify_query", outcome="specified", seconds=1.0, spec=SPEC),
     make_program("source of the first"),
     Execution(program=0, report=BROKEN),
     Command(command="pip install numpy", outcome="installed", output="numpy==2.0\n"),
@@ -54,7 +54,7 @@ EVENTS: tuple[Event, ...] = (
     run_on_mutant(PASSED, "swapped_comparison"),
     Execution(program=0, report=FAILED, purpose="mock"),
     Execution(program=0, report=FAILED, purpose="sentinel"),
-    make_exchange("arbitrate", problem="cut off"),
+    make_model_call("arbitrate", problem="cut off"),
 )
 HISTORY = History(pair=PAIR, events=EVENTS)
 
@@ -153,10 +153,10 @@ def label(**fields: Any) -> Annotation:
 
 
 def test_the_path_counts_re_asked_prompts_and_ends_with_the_error() -> None:
-    exchanges = [make_exchange("judge", problem="unreadable", attempt=number) for number in range(3)]
+    model_calls = [make_model_call("judge", problem="unreadable", attempt=number) for number in range(3)]
     broken = label(error=ErrorInfo(type="ReplyError", message="m"))
-    assert describe_path(broken, History(pair=PAIR, events=tuple(exchanges))) == ["re-asked 2×", "ReplyError: m"]
-    assert describe_path(broken, History(pair=PAIR, events=tuple(exchanges[:1]))) == ["ReplyError: m"]
+    assert describe_path(broken, History(pair=PAIR, events=tuple(model_calls))) == ["re-asked 2×", "ReplyError: m"]
+    assert describe_path(broken, History(pair=PAIR, events=tuple(model_calls[:1]))) == ["ReplyError: m"]
     assert describe_path(broken, None) == ["ReplyError: m"]
 
 
@@ -191,5 +191,5 @@ def test_the_path_describes_repairs_and_failed_repairs() -> None:
     history = History(pair=PAIR, events=(refused, *EVENTS))
     assert describe_path(label(repairs=1), history)[-1] == "repaired (pip install numpy; 1 refused)"
     assert ["repaired" in stage for stage in describe_path(label(repairs=1), None)] == [True]
-    history = History(pair=PAIR, events=(Visit(node="repair", outcome="given_up", seconds=1.0),))
+    history = History(pair=PAIR, events=(NodeRun(node="repair", outcome="given_up", seconds=1.0),))
     assert ["repair" in stage for stage in describe_path(label(label=0), history)] == [True]

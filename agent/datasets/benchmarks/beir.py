@@ -26,7 +26,7 @@ from pathlib import Path
 
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, read_rows
 from agent.errors import UsageError
-from agent.wording import plural
+from agent.text import plural
 
 _SUFFIXES = re.compile(r"(-\d+-of-\d+.*)?\.(jsonl|parquet|tsv)(\.gz)?$")
 _PART = re.compile(r"(?:(?P<config>.+)-)?(?P<part>corpus|quer(?:y|ies)|qrels|default|top_ranked|instruction)")

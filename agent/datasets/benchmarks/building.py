@@ -13,8 +13,8 @@ from agent.datasets.formats import read_records, strip_suffixes
 from agent.datasets.sources import STDIN, BadLine, display_name
 from agent.datasets.values import describe, parse_grade, parse_id, parse_label
 from agent.errors import InputError
+from agent.text import plural
 from agent.types import GENERATED, Pair
-from agent.wording import plural
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from operator import itemgetter
 
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, read_rows
 from agent.errors import InputError
-from agent.wording import plural
+from agent.text import plural
 
 # The rating for an exact match. Only this rating makes a pair relevant, in the same way as in CoSQA+. For Python, this
 # yields 399 relevant pairs with 95 queries.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, read_rows
 from agent.errors import InputError
-from agent.wording import plural
+from agent.text import plural
 
 _MISSING_CODE = (
     "no method has a `code` field. The published corpus contains only links. In each record, add a `code` field that "

@@ -21,9 +21,9 @@ from agent.datasets.encoding import dumps
 from agent.errors import RunStopped, UsageError
 from agent.evaluation.statistics import import_numpy
 from agent.retrieval.searchers.base import Progress, SearchResult, Vectors, select_best_codes
-from agent.retrieval.searchers.recipes import Kind
-from agent.store.files import append_line, lock_file, open_run_file, reading, writing
-from agent.wording import plural
+from agent.retrieval.searchers.presets import Kind
+from agent.runs.store.files import append_line, lock_file, open_run_file, reading, writing
+from agent.text import plural
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,17 +15,17 @@ from agent.errors import ExtraMissing, RunStopped, UsageError
 from agent.evaluation.statistics import import_numpy
 from agent.llm.embeddings import EmbeddingsServer
 from agent.retrieval.searchers.dense import EmbeddedTexts
-from agent.retrieval.searchers.recipes import (
-    RECIPES,
+from agent.retrieval.searchers.presets import (
+    PRESETS,
     EmbedderOptions,
     Kind,
-    Recipe,
+    ModelPreset,
     choose_prefixes,
-    find_hub_recipe,
-    find_recipe,
+    find_hub_preset,
+    find_preset,
 )
 from agent.retrieval.searchers.trained import WITHOUT_HEAD, read_record
-from agent.wording import escape_hidden
+from agent.text import escape_hidden
 
 _FILES = ("config.json", "modules.json", "config_sentence_transformers.json")
 _MODEL_SUFFIXES = frozenset({".bin", ".json", ".model", ".pt", ".py", ".safetensors", ".txt"})
@@ -37,9 +37,9 @@ _CUSTOM_CODE = (
     "--trust-remote-code"
 )
 _NO_RECIPE = (
-    "there is no recipe for this model, and the wrong pooling or prefix silently yields wrong vectors. Models with a "
-    "modules.json (sentence-transformers) do not need a recipe, and models on the Hub have one if they belong to "
-    f"{', '.join(recipe.family for recipe in RECIPES)}. For other models and for folders, pass what was used in "
+    "there is no preset for this model, and the wrong pooling or prefix silently yields wrong vectors. Models with a "
+    "modules.json (sentence-transformers) do not need a preset, and models on the Hub have one if they belong to "
+    f"{', '.join(preset.family for preset in PRESETS)}. For other models and for folders, pass what was used in "
     "training: --pooling mean (or cls, last), --query-prefix and --code-prefix ('' for none)"
 )
 
@@ -47,7 +47,7 @@ _NO_RECIPE = (
 class EndpointEmbedder:
     """Embeds texts with an OpenAI-compatible server and scales the vectors to length 1.
 
-    The default prefixes come from the recipe for the model's family, if there is one.
+    The default prefixes come from the preset for the model's family, if there is one.
 
     Raises:
         ConfigError: the URL is invalid, or the API key is missing (see `EmbeddingsServer`).
@@ -57,7 +57,7 @@ class EndpointEmbedder:
 
     def __init__(self, model: str, options: EmbedderOptions) -> None:
         self._server = EmbeddingsServer(model, options.base_url)
-        self._prefixes = choose_prefixes(find_recipe(model), options)
+        self._prefixes = choose_prefixes(find_preset(model), options)
         self.name = f"openai:{model}"
         self.about = f"cosine similarity of vectors from {model} at {self._server.url}"
         # the URL is included because two servers may serve different models under the same name, such as `default`
@@ -89,7 +89,7 @@ class EndpointEmbedder:
 class HuggingFaceEmbedder:
     """Embeds texts with a model from the Hugging Face Hub or a local folder. Loads the weights on first use.
 
-    The pooling comes from the model's `modules.json` if there is one. Otherwise, it comes from the recipe for its
+    The pooling comes from the model's `modules.json` if there is one. Otherwise, it comes from the preset for its
     family, for names on the Hub only, or from `options.pooling`. The model runs in float32, on a GPU (CUDA or MPS) if
     torch finds one. `name` replaces the searcher's name `hf:MODEL`, for folders that `agent train` wrote.
 
@@ -111,30 +111,33 @@ class HuggingFaceEmbedder:
             if record is not None and record.recipe not in WITHOUT_HEAD:
                 raise UsageError(f"its scores depend on the recipe {record.recipe}. Pass --searcher model:{model}")
             config, modules, texts, version = read_configuration(model)
-            recipe = find_hub_recipe(model)
-            self._prefixes = choose_prefixes(recipe, options, texts.get("prompts"))
+            preset = find_hub_preset(model)
+            self._prefixes = choose_prefixes(preset, options, texts.get("prompts"))
             similarity = texts.get("similarity_fn_name") or "cosine"
-            if options.pooling and (recipe or modules is not None):
-                source = f"the recipe for {recipe.family}" if recipe and modules is None else "its modules.json"
+            if options.pooling and (preset or modules is not None):
+                source = f"the preset for {preset.family}" if preset and modules is None else "its modules.json"
                 raise UsageError(f"{source} determines the pooling. Remove --pooling")
             if options.pooling:
-                recipe = Recipe("as asked for", "", options.pooling, "--pooling")
-            if not self._trust_remote_code and has_custom_code(config, modules, recipe):
+                preset = ModelPreset("as asked for", "", options.pooling, "--pooling")
+            if not self._trust_remote_code and has_custom_code(config, modules, preset):
                 raise UsageError(_CUSTOM_CODE)
             lacks_prefixes = Path(model).is_dir() and None in (options.query_prefix, options.code_prefix)
-            if modules is None and (recipe is None or lacks_prefixes):
+            if modules is None and (preset is None or lacks_prefixes):
                 raise UsageError(_NO_RECIPE)
             if similarity not in ("cosine", "dot"):
                 raise UsageError(f"similarity {similarity!r:.40} is not supported. Supported: cosine and dot")
-        self._by_modules, self._recipe = modules is not None, recipe or Recipe("modules.json", "", "own", "its own")
+        self._by_modules, self._preset = (
+            modules is not None,
+            preset or ModelPreset("modules.json", "", "own", "its own"),
+        )
         self._loaded: Any = None
-        pooling = "modules.json" if self._by_modules else self._recipe.pooling
+        pooling = "modules.json" if self._by_modules else self._preset.pooling
         score = "dot product" if similarity == "dot" else "cosine similarity"
-        self.about = f"{score} of vectors from {model} ({self._recipe.family}, {pooling})"
+        self.about = f"{score} of vectors from {model} ({self._preset.family}, {pooling})"
         self.settings: Mapping[str, Any] = {
             "model": model,
             "version": version,
-            **{name: getattr(self._recipe, name) for name in ("family", "max_tokens", "mode", "tasks")},
+            **{name: getattr(self._preset, name) for name in ("family", "max_tokens", "mode", "tasks")},
             "pooling": pooling,
             "similarity": similarity,
             "prefixes": self._prefixes,
@@ -151,7 +154,7 @@ class HuggingFaceEmbedder:
             with wrap_errors(self.name, "the model cannot be loaded"):
                 self._loaded = load_model(
                     self._model,
-                    None if self._by_modules else self._recipe,
+                    None if self._by_modules else self._preset,
                     device=self._device,
                     trust_remote_code=self._trust_remote_code,
                 )
@@ -161,7 +164,7 @@ class HuggingFaceEmbedder:
             vectors = self._loaded.encode(
                 list(texts),
                 prompt=self._prefixes[kind],
-                task=self._recipe.tasks[kind == "code"],
+                task=self._preset.tasks[kind == "code"],
                 batch_size=len(texts),
                 show_progress_bar=False,
                 normalize_embeddings=self.settings["similarity"] == "cosine",
@@ -189,20 +192,20 @@ def choose_device() -> str:
     return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def load_model(model: str, recipe: Recipe | None, *, device: str, trust_remote_code: bool = False) -> Any:
-    """Load a model in float32 as a `SentenceTransformer`, built from the recipe, or from `modules.json` without one.
+def load_model(model: str, preset: ModelPreset | None, *, device: str, trust_remote_code: bool = False) -> Any:
+    """Load a model in float32 as a `SentenceTransformer`, built from the preset, or from `modules.json` without one.
 
     Raises:
-        UsageError: the model does not belong to the recipe's family.
+        UsageError: the model does not belong to the preset's family.
     """
     torch, _, library = _import_libraries()
     trust, weights = {"trust_remote_code": trust_remote_code}, {"dtype": torch.float32}
-    if recipe is None:
+    if preset is None:
         return library.SentenceTransformer(model, device=device, model_kwargs=weights, **trust)
-    modules, pools_itself = library.sentence_transformer.modules, recipe.pooling == "own"
+    modules, pools_itself = library.sentence_transformer.modules, preset.pooling == "own"
     transformer = modules.Transformer(
         model,
-        max_seq_length=recipe.max_tokens,
+        max_seq_length=preset.max_tokens,
         model_kwargs={**trust, **weights},
         processor_kwargs=trust,
         config_kwargs=trust,
@@ -210,17 +213,17 @@ def load_model(model: str, recipe: Recipe | None, *, device: str, trust_remote_c
     )
     # sentence-transformers does not compare an explicit length with the model's
     positions = getattr(transformer.config, "max_position_embeddings", 0)
-    if recipe.max_tokens is not None and 0 < positions < recipe.max_tokens:
+    if preset.max_tokens is not None and 0 < positions < preset.max_tokens:
         transformer.max_seq_length = positions
-    if recipe.mode is not None:
-        if recipe.mode not in transformer.tokenizer.get_vocab():
+    if preset.mode is not None:
+        if preset.mode not in transformer.tokenizer.get_vocab():
             raise UsageError(
-                f"this is not a {recipe.family} model, because its tokenizer does not contain {recipe.mode}"
+                f"this is not a {preset.family} model, because its tokenizer does not contain {preset.mode}"
             )
-        transformer.tokenizer.add_tokens([recipe.mode], special_tokens=True)
+        transformer.tokenizer.add_tokens([preset.mode], special_tokens=True)
     parts = [transformer]
     if not pools_itself:
-        parts.append(modules.Pooling(transformer.get_embedding_dimension(), POOLING_MODES[recipe.pooling]))
+        parts.append(modules.Pooling(transformer.get_embedding_dimension(), POOLING_MODES[preset.pooling]))
     return library.SentenceTransformer(modules=parts, device=device)
 
 
@@ -255,14 +258,14 @@ def wrap_errors(name: str, problem: str) -> Iterator[None]:
         raise UsageError(f"{name}: {problem}: {cause}") from error
 
 
-def has_custom_code(config: Mapping[str, Any], modules: Sequence[Any] | None, recipe: Recipe | None) -> bool:
+def has_custom_code(config: Mapping[str, Any], modules: Sequence[Any] | None, preset: ModelPreset | None) -> bool:
     """Return whether a model has custom classes.
 
     If custom code is not trusted, transformers may silently load other classes instead.
     """
     types = [str(module.get("type") if isinstance(module, dict) else module) for module in modules or ()]
     is_custom = bool(config.get("auto_map")) or any(not name.startswith("sentence_transformers.") for name in types)
-    return is_custom or (recipe is not None and recipe.custom_code)
+    return is_custom or (preset is not None and preset.custom_code)
 
 
 def hash_folder(folder: Path) -> str:

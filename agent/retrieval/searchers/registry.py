@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from agent.errors import ConfigError, ExtraMissing
 from agent.retrieval.searchers.base import Searcher
-from agent.retrieval.searchers.recipes import EmbedderOptions
+from agent.retrieval.searchers.presets import EmbedderOptions
 from agent.retrieval.searchers.trained import make_trained_searcher
 
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 
 from agent.errors import ExtraMissing, RunFolderError, UsageError
 from agent.retrieval.searchers.base import Searcher
-from agent.retrieval.searchers.recipes import EmbedderOptions
-from agent.store import files
+from agent.retrieval.searchers.presets import EmbedderOptions
+from agent.runs.store import files
 from agent.types import SCHEMA_VERSION
 
 RECORD = "training.json"

@@ -24,9 +24,9 @@ from agent.errors import ExtraMissing, RunFolderError
 from agent.retrieval.searchers.dense import EmbeddedTexts
 from agent.retrieval.searchers.lexical import tokenise
 from agent.retrieval.searchers.models import hash_folder
-from agent.retrieval.searchers.recipes import Kind
-from agent.store.files import check_run_file, read_document, reading
-from agent.wording import escape_hidden
+from agent.retrieval.searchers.presets import Kind
+from agent.runs.store.files import check_run_file, read_document, reading
+from agent.text import escape_hidden
 
 try:
     import torch

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agent.errors import RunFolderError, RunStopped, StorageError, UsageError
 from agent.retrieval.searchers.dense import DenseSearcher, EmbeddedTexts
-from agent.retrieval.searchers.recipes import Kind
+from agent.retrieval.searchers.presets import Kind
 from tests.disks import remount, tiny_disk
 
 CODES = [f"def f{n}(): " + "pass;" * (n % 7) for n in range(200)]

@@ -19,7 +19,7 @@ from agent.cli import STOPPED
 from agent.errors import AccountError, ConfigError, RunStopped
 from agent.retrieval.searchers.base import SearchResult
 from agent.retrieval.searchers.dense import DenseSearcher
-from agent.retrieval.searchers.recipes import EmbedderOptions
+from agent.retrieval.searchers.presets import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
 from tests.cli.commands import make_environment
 from tests.cli.processes import wait_until

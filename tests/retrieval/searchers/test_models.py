@@ -16,7 +16,7 @@ import pytest
 
 from agent.errors import UsageError
 from agent.retrieval.searchers.models import HuggingFaceEmbedder
-from agent.retrieval.searchers.recipes import RECIPES, EmbedderOptions, find_recipe
+from agent.retrieval.searchers.presets import PRESETS, EmbedderOptions, find_preset
 from agent.retrieval.searchers.registry import make_searcher
 from tests.retrieval.searchers import tiny_models
 from tests.retrieval.searchers.tiny_models import publish, save_custom_model, save_roberta, save_sentence_transformer
@@ -113,7 +113,7 @@ def test_texts_are_truncated_to_the_positions_of_a_short_model(tmp_path: Path) -
     assert embedder.embed(["a" * 10, "a b " * 100], "code").counts == {"cut": 1}
 
 
-def test_a_model_without_recipe_raises_an_error_with_the_options(hub: Path) -> None:
+def test_a_model_without_preset_raises_an_error_with_the_options(hub: Path) -> None:
     model = publish(save_roberta(hub / "my-model"))
     with pytest.raises(UsageError, match=r"modules\.json.*CodeBERT, UniXcoder.*--pooling mean"):
         HuggingFaceEmbedder(model, EmbedderOptions())
@@ -144,7 +144,7 @@ def test_a_copy_of_unixcoder_works_with_its_pooling_and_prefixes(hub: Path) -> N
         (save_sentence_transformer, "e5-base-v2", r"modules\.json"),
     ],
 )
-def test_pooling_conflicts_with_a_recipe_but_prefixes_do_not(hub: Path, save: Any, name: str, source: str) -> None:
+def test_pooling_conflicts_with_a_preset_but_prefixes_do_not(hub: Path, save: Any, name: str, source: str) -> None:
     model = publish(save(hub / name))
     with pytest.raises(UsageError, match=rf"{name}: .*{source}.*--pooling"):
         HuggingFaceEmbedder(model, EmbedderOptions(pooling="mean"))
@@ -153,11 +153,11 @@ def test_pooling_conflicts_with_a_recipe_but_prefixes_do_not(hub: Path, save: An
 
 
 @pytest.mark.parametrize("changes", [{"max_tokens": 256}, {"mode": "<mask>"}, {"tasks": ("a", "b")}])
-def test_a_changed_recipe_changes_the_settings(hub: Path, monkeypatch: Any, changes: Any) -> None:
+def test_a_changed_preset_changes_the_settings(hub: Path, monkeypatch: Any, changes: Any) -> None:
     model = publish(save_roberta(hub / "codebert-base"))
     before = HuggingFaceEmbedder(model, EmbedderOptions()).settings
-    changed = replace(RECIPES[0], **changes)
-    monkeypatch.setattr("agent.retrieval.searchers.recipes.RECIPES", (changed,))
+    changed = replace(PRESETS[0], **changes)
+    monkeypatch.setattr("agent.retrieval.searchers.presets.PRESETS", (changed,))
     assert HuggingFaceEmbedder(model, EmbedderOptions()).settings != before
 
 
@@ -286,7 +286,7 @@ SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 from agent.retrieval.searchers.registry import make_searcher
-from agent.retrieval.searchers.recipes import EmbedderOptions
+from agent.retrieval.searchers.presets import EmbedderOptions
 
 def kill_process(_step, done, _total):
     if done >= 128:
@@ -314,7 +314,7 @@ def test_indexing_resumes_after_a_kill_with_identical_vectors(tmp_path: Path) ->
     assert first == second
 
 
-def test_recipes_have_a_source_and_match_their_models() -> None:
+def test_presets_have_a_source_and_match_their_models() -> None:
     for name, family in (
         ("microsoft/codebert-base", "CodeBERT"),
         ("microsoft/unixcoder-base-nine/", "UniXcoder"),
@@ -325,8 +325,8 @@ def test_recipes_have_a_source_and_match_their_models() -> None:
         ("jinaai/jina-embeddings-v3", "Jina v3"),
         ("jinaai/jina-code-embeddings-0.5b", "Jina code"),
     ):
-        recipe = find_recipe(name)
-        assert recipe is not None
-        assert recipe.family == family
-    assert find_recipe("Salesforce/codet5p-220m") is find_recipe("intfloat/e5-mistral-7b-instruct") is None
-    assert all(recipe.source for recipe in RECIPES)
+        preset = find_preset(name)
+        assert preset is not None
+        assert preset.family == family
+    assert find_preset("Salesforce/codet5p-220m") is find_preset("intfloat/e5-mistral-7b-instruct") is None
+    assert all(preset.source for preset in PRESETS)

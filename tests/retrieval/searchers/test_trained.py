@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agent.errors import ConfigError, RunFolderError, UsageError
-from agent.retrieval.searchers.recipes import EmbedderOptions
+from agent.retrieval.searchers.presets import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
 from agent.retrieval.searchers.trained import HEAD, RECORD, DataRecord, TrainingRecord, read_record
 from tests.retrieval.searchers.test_dense import silent

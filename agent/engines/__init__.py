@@ -1,1 +1,0 @@
-"""Engines that annotate pairs outside this process, in workers on this machine or on a cluster."""

@@ -1,0 +1,1 @@
+"""Labels one pair: prompts, the graph of nodes, and the history of what happened."""

@@ -1,0 +1,365 @@
+"""Nodes that make one model call, and functions that collect the prompt variables of a pair.
+
+Prompts receive a pair's data only through these functions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+from agent.languages.canonical import canonicalise
+from agent.llm import parsing
+from agent.llm.parsing import OpenLabelReply
+from agent.pipeline.state import Node, Role, State, Step, Tools
+from agent.text import plural
+from agent.types import (
+    INTENT_JUDGE,
+    CaseOutcome,
+    CaseResult,
+    Cause,
+    QuerySpec,
+    Reading,
+    Simulated,
+    Status,
+    TestReport,
+    Verdict,
+)
+
+_CASE = CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message="assert 1 == 2", cause=Cause.SNIPPET)
+QUERY = {"query": "reverse a list", "language": "python", "criterion": "exact"}
+"""Example of the result of `collect_query_variables`."""
+PAIR: dict[str, Any] = {
+    **QUERY,
+    "code": "def reverse(values):\n    return values[::-1]\n",
+    "fence": "python",
+    "context": "a method of a class",
+    "spec": QuerySpec(readings=(Reading(text="the list in reverse order", requirements=("a list comes back",)),)),
+}
+"""Example of the result of `collect_pair_variables`."""
+EXECUTION: dict[str, Any] = {
+    "report": TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(_CASE,), message="1 of 1 failed"),
+    "output": "[1, 2]",
+    "installed": ("numpy==2.3.5",),
+}
+"""Example of the result of `collect_execution_variables`."""
+
+
+def collect_query_variables(state: State, tools: Tools) -> dict[str, Any]:
+    """Return the query, its language and the criterion, which are the same for all snippets paired with a query."""
+    pair = state["pair"]
+    return {"query": pair.query, "language": pair.language, "criterion": tools.config.criterion}
+
+
+def collect_pair_variables(state: State, tools: Tools) -> dict[str, Any]:
+    """Return the query, code, language, Markdown fence, context, criterion and readings, and no other input fields."""
+    pair = state["pair"]
+    return {
+        **collect_query_variables(state, tools),
+        "code": pair.code,
+        "fence": tools.language.fence,
+        "context": pair.context,
+        "spec": state.get("spec"),
+    }
+
+
+def count_readings(state: State) -> int:
+    """Return the number of readings that a reply may name, or 0 if the readings of the query were not requested."""
+    spec = state.get("spec")
+    return 0 if spec is None else len(spec.readings)
+
+
+def choose_reading(state: State, number: int | None) -> State:
+    """Return a state update with the reading that has the given number. If `number` is None, the update is empty."""
+    spec = state.get("spec")
+    return {} if spec is None or number is None else {"reading": spec.readings[number - 1].text}
+
+
+def find_match(state: State, reply: OpenLabelReply) -> str:
+    """Return the reading that the code meets according to a reply. If the label is not 1, return an empty string."""
+    return choose_reading(state, reply.reading).get("reading", "") if reply.label == 1 else ""
+
+
+def collect_execution_variables(state: State) -> dict[str, Any]:
+    """Return the execution report as shown in prompts, without times, addresses or temporary paths."""
+    report, result = state.get("report"), state.get("result")
+    if report is not None:
+        report = report.model_copy(
+            update={
+                "message": canonicalise(report.message),
+                "cases": tuple(
+                    case.model_copy(update={"message": canonicalise(case.message)}) for case in report.cases
+                ),
+            }
+        )
+    output = (
+        None if result is None else canonicalise("\n".join(part for part in (result.stdout, result.stderr) if part))
+    )
+    environment = state.get("environment")
+    return {
+        "report": report,
+        "output": output,
+        "installed": () if environment is None else environment.installed,
+    }
+
+
+_LABEL = frozenset({"label", "decided_by", "reason"})
+SPECIFY = Role("specify_query", QUERY, parsing.SpecReply)
+INTENT = Role(INTENT_JUDGE, QUERY, parsing.IntentReply)
+SCREEN = Role("screen", PAIR, parsing.ScreenReply)
+JUDGE = Role("judge", PAIR, parsing.LabelReply)
+PREFER = Role("prefer", PAIR, parsing.PreferenceReply)
+SIMULATE = Role("simulate", {**PAIR, "program": "assert 1 == 2"}, parsing.SimulationReply)
+
+
+class SpecifyQuery(Node):
+    """Ask for the plausible readings of the query and the requirements of each reading (not in the CoSQA+ paper).
+
+    The prompt contains the query, its language and the criterion, but nothing from a snippet. The prompt is therefore
+    the same for all snippets paired with a query. In a run, the call for a query is made once per round, even if the
+    run is resumed.
+    """
+
+    name = "specify_query"
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"specified": frozenset({"spec"})}
+    bypass = "specified"
+    roles = (SPECIFY,)
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the readings."""
+        spec = await tools.asker.ask(SPECIFY, collect_query_variables(state, tools), parsing.parse_spec, shared=True)
+        return Step("specified", {"spec": spec})
+
+
+class JudgeIntent(Node):
+    """Ask whether the query searches for code, before anyone looks at a snippet (CoSQA paper, section 3.2).
+
+    Pairs whose query has no search intent end without a label. As in `SpecifyQuery`, the prompt contains nothing from a
+    snippet, so one call per round serves all snippets paired with a query.
+    """
+
+    name = INTENT_JUDGE
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"intent": frozenset(), "no_intent": _LABEL}
+    bypass = "intent"
+    roles = (INTENT,)
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return whether the query has search intent. The reason is kept if it has none."""
+        variables = collect_query_variables(state, tools)
+        reply = await tools.asker.ask(INTENT, variables, parsing.parse_intent, shared=True)
+        if reply.intent == "yes":
+            return Step("intent", {})
+        return Step("no_intent", {"label": None, "decided_by": self.name, "reason": reply.reason})
+
+
+class WriteCode(Node):
+    """Ask for code that answers the query (section 3.4 of the CoSQA+ paper, version 1). The reason is the code.
+
+    The pair contains a rejected code or none. Its context says why the code was rejected.
+    """
+
+    name = "write_code"
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"written": _LABEL}
+    roles = (Role(name, PAIR),)
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the code, without a label."""
+        parse = partial(parsing.parse_code, fence=tools.language.fence)
+        code = await tools.asker.ask(self.roles[0], collect_pair_variables(state, tools), parse)
+        return Step("written", {"label": None, "decided_by": self.name, "reason": code})
+
+
+class Screen(Node):
+    """Preliminary Screener (CoSQA+ paper, section IV-C a): ask for a verdict. `unclear` requires a test.
+
+    A random sample of the pairs that the screener labels continues as if the verdict were unclear. The sample is used
+    to estimate the error rate of the screener. `audit_screen` is the fraction of these pairs to sample.
+    """
+
+    name = "screen"
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {
+        "match": _LABEL,
+        "non_match": _LABEL,
+        "unclear": frozenset({"screen_verdict"}),
+    }
+    bypass = "unclear"
+    roles = (SCREEN,)
+    settings = frozenset({"audit_screen"})
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the verdict. A clear verdict determines the label."""
+        parse = partial(parsing.parse_screen, readings=count_readings(state))
+        reply = await tools.asker.ask(SCREEN, collect_pair_variables(state, tools), parse)
+        verdict = Verdict(reply.verdict)
+        if verdict is Verdict.UNCLEAR:
+            return Step("unclear", {"screen_verdict": verdict})
+        if is_in_audit_sample(state["pair"].id, tools.asker.sample, tools.config.audit_screen or 0.0):
+            reason = f"{verdict.value}, but selected for the screener audit: {reply.reason}"
+            return Step("unclear", {"screen_verdict": verdict, "audited": True, "reason": reason})
+        return Step(
+            verdict.value,
+            {
+                "screen_verdict": verdict,
+                "label": 1 if verdict is Verdict.MATCH else 0,
+                "decided_by": self.name,
+                "reason": reply.reason,
+                **choose_reading(state, reply.reading),
+            },
+        )
+
+
+def is_in_audit_sample(pair_id: str, round_number: int, share: float) -> bool:
+    """Return whether a pair is in the audit sample of a round. The result does not depend on order or resuming."""
+    digest = hashlib.sha256(f"audit_screen {round_number} {pair_id}".encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8]) < share * 2**64
+
+
+class Judge(Node):
+    """Single LLM (CoSQA+ paper, Table VI): ask for the label according to the guidelines, without a test."""
+
+    name = "judge"
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
+    roles = (JUDGE,)
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the label and the reason."""
+        parse = partial(parsing.parse_label, readings=count_readings(state))
+        reply = await tools.asker.ask(JUDGE, collect_pair_variables(state, tools), parse)
+        return Step(
+            "decided",
+            {
+                "label": reply.label,
+                "decided_by": self.name,
+                "reason": reply.reason,
+                **choose_reading(state, reply.reading),
+            },
+        )
+
+
+class Prefer(Node):
+    """Ask which of two codes satisfies more of the query (CoSQA+ paper, RQ1), for `agent prefer`.
+
+    The pair's `context` is the first code. The label is 1 if it is better, 0 if the second is, and None for a tie.
+    """
+
+    name = "prefer"
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
+    roles = (PREFER,)
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the preference and the reason."""
+        reply = await tools.asker.ask(PREFER, collect_pair_variables(state, tools), parsing.parse_preference)
+        label: Literal[0, 1] | None = None if reply.better == "tie" else 1 if reply.better == "first" else 0
+        return Step("decided", {"label": label, "decided_by": self.name, "reason": reply.reason})
+
+
+class Simulate(Node):
+    """Simulated Executor (CoSQA+ paper, Table VI): ask for a prediction of a program's outcome.
+
+    The prediction is not a test report.
+    """
+
+    name = "simulate"
+    requires = frozenset({"program"})
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"simulated": frozenset({"simulated"})}
+    bypass = "simulated"
+    roles = (SIMULATE,)
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the predicted outcome."""
+        variables = {**collect_pair_variables(state, tools), "program": state["program"].source}
+        reply = await tools.asker.ask(SIMULATE, variables, parsing.parse_simulation)
+        return Step("simulated", {"simulated": Simulated(status=reply.status, reason=reply.reason)})
+
+
+UNDECIDED: Mapping[str, Literal[0] | None] = {"keep": None, "negative": 0}
+"""Label of an abstention for each value of the `abstain` setting."""
+
+ARBITRATE = Role(
+    "arbitrate",
+    {
+        **PAIR,
+        **EXECUTION,
+        "program": "assert 1 == 2",
+        "simulated": Simulated(status="passed", reason="the values come back in reverse order"),
+        "stand_ins": ("Board",),
+        "problem": "the snippet does not parse",
+        "reading": "the list in reverse order",
+        "may_abstain": True,
+    },
+    parsing.LabelReply,
+)
+
+
+class Arbitrate(Node):
+    """Ask for the label. The prompt contains the program and the execution report if the variant produces them."""
+
+    name = "arbitrate"
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
+    roles = (ARBITRATE,)
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the label and the reason."""
+        program, snippet = state.get("program"), state.get("snippet")
+        (role,) = self.roles
+        may_abstain = role.reply is parsing.OpenLabelReply
+        variables = {
+            **collect_pair_variables(state, tools),
+            **collect_execution_variables(state),
+            "program": None if program is None else program.source,
+            "simulated": state.get("simulated"),
+            "stand_ins": () if program is None else program.stand_ins,
+            "problem": None if snippet is None else snippet.problem,
+            "reading": state.get("reading"),
+            "may_abstain": may_abstain,
+        }
+        parse = partial(parsing.parse_label, readings=count_readings(state), may_abstain=may_abstain)
+        reply = await tools.asker.ask(role, variables, parse)
+        decided: State = {"label": reply.label, "decided_by": "arbitrate", "reason": reply.reason}
+        if reply.label is None:
+            return Step("decided", {**decided, "label": UNDECIDED[tools.config.abstain], "abstained": True})
+        return Step("decided", {**decided, "matched": find_match(state, reply)})
+
+
+class ArbitrateOrAbstain(Arbitrate):
+    """Ask for the label, or for an abstention if the evidence is inconclusive.
+
+    The label of an abstention is null, or 0 if the `abstain` setting is `negative`. `abstained` is set in both cases.
+    `decided_by` is `arbitrate`, so that tables of variants with and without this node are comparable.
+    """
+
+    name = "arbitrate_or_abstain"
+    plain = "arbitrate"
+    roles = (replace(ARBITRATE, reply=parsing.OpenLabelReply),)
+    settings = frozenset({"abstain"})
+
+
+class ArbitrateByRule(Node):
+    """Derive the label from the test's status alone: 1 for passed, 0 for failed, and undecided for anything else.
+
+    With the `half` criterion, the label of a failed test is also 1 if at least half of its cases passed. `decided_by`
+    is `arbitrate`, which is the value for every arbiter.
+    """
+
+    name = "arbitrate_by_rule"
+    requires = frozenset({"report"})
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the label that follows from the report's status."""
+        report = state["report"]
+        enough = tools.config.criterion == "half" and 2 * report.passed >= max(len(report.cases), 1)
+        labels: dict[Status, int] = {Status.PASSED: 1, Status.FAILED: int(enough)}
+        cases = f"{report.passed} of {plural(len(report.cases), 'case')} passed"
+        cause = "" if report.cause is None else f", cause {report.cause.value}"
+        return Step(
+            "decided",
+            {
+                "label": labels.get(report.status),  # type: ignore[typeddict-item]
+                "decided_by": "arbitrate",
+                "reason": f"rule: test status {report.status.value}{cause}; {cases}",
+            },
+        )

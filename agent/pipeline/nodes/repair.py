@@ -1,0 +1,166 @@
+"""Bug Fixer (CoSQA+ paper, section IV-C c): makes a program runnable in two stages.
+
+Stage 1 installs missing modules, and stage 2 asks the model for commands. Unlike in the paper, the model may also
+correct the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from agent.languages.base import MalformedProgram
+from agent.llm import parsing
+from agent.pipeline.history import Command, Program
+from agent.pipeline.nodes.asking import EXECUTION, PAIR, collect_execution_variables, collect_pair_variables
+from agent.pipeline.nodes.execute import explain_dependency
+from agent.pipeline.state import Node, Role, State, Step, Tools
+from agent.sandbox.commands import Install, Refuse, RunCommand, read_commands
+from agent.sandbox.installer import Installer
+from agent.types import Cause
+
+_DIRECT_INSTALLS = 3
+
+REPAIR = Role(
+    "repair",
+    {
+        **PAIR,
+        **EXECUTION,
+        "program": "import numpy",
+        "round": 1,
+        "history": ({"command": "pip install numpy", "outcome": "installed", "output": "numpy==2.3.5"},),
+        "may_correct": True,
+        "marker": "# <candidate>",
+        "first_line": 3,
+        "last_line": 4,
+    },
+)
+
+
+class Repair(Node):
+    """Make a program runnable without changing it.
+
+    Stage 1 installs missing modules and does not count as a round. It runs at most three times, because each execution
+    may reveal further missing modules.
+
+    In stage 2, the model proposes commands. A round consists of the commands in one reply and the execution that
+    follows. There are at most `max_try_time` rounds, one fewer than in Algorithm 1 of the paper. The count starts again
+    for a rewritten program. Repair stops early if no command changed anything.
+    """
+
+    name = "repair"
+    requires = frozenset({"program", "report", "result"})
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"repaired": frozenset(), "given_up": frozenset()}
+    bypass = "given_up"
+    uses_sandbox = True
+    settings = frozenset({"max_try_time", "command_timeout"})
+    roles = (REPAIR,)
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return `repaired` if another execution may have a different outcome."""
+        update: State = {}
+        repairs, installs = state.get("repairs", 0), state.get("installs", 0)
+        if state["report"].cause is Cause.DEPENDENCY and installs < _DIRECT_INSTALLS:
+            update = await self._install_missing(state, tools)
+            if "environment" in update:
+                return Step("repaired", {**update, "installs": installs + 1, "repairs": repairs + 1})
+        changed = False
+        if state.get("rounds", 0) < tools.config.max_try_time:
+            changed, stage_two = await self._run_commands({**state, **update}, tools)
+            update = {**update, **stage_two}
+        if not changed:
+            await tools.sandbox.renew()
+            report = explain_dependency(state["report"], tools.history.history.commands)
+            return Step("given_up", {**update, "report": report})
+        return Step("repaired", {**update, "rounds": state.get("rounds", 0) + 1, "repairs": repairs + 1})
+
+    async def _install_missing(self, state: State, tools: Tools) -> State:
+        sought = state.get("sought", frozenset())
+        names = [n for n in tools.language.missing(state["program"], state["result"]) if n not in sought]
+        update: State = {"sought": sought | set(names)}
+        environment = await _make_installer(tools).install_modules(names, state.get("environment"))
+        if environment is not None:
+            update["environment"] = environment
+        return update
+
+    async def _run_commands(self, state: State, tools: Tools) -> tuple[bool, State]:
+        commands, update = await self._ask(state, tools)
+        changed, current = bool(update), state.get("environment")
+        for command, step in read_commands(commands):
+            if isinstance(step, Install):
+                environment = await _make_installer(tools).install(step.requirements, current, command=command)
+                if environment is not None:
+                    changed |= current is None or environment.key != current.key
+                    current = update["environment"] = environment
+            else:
+                changed |= await self._run_command(command, step, tools)
+        return changed, update
+
+    async def _ask(self, state: State, tools: Tools) -> tuple[tuple[str, ...], State]:
+        """Return the commands to run, and any other state changes from the reply."""
+        return await tools.asker.ask(REPAIR, _collect_variables(state, tools), parsing.parse_commands), {}
+
+    async def _run_command(self, command: str, step: RunCommand | Refuse, tools: Tools) -> bool:
+        """Run a command that installs nothing. Return whether it succeeded."""
+        if isinstance(step, Refuse):
+            tools.history.add(Command(command=command, outcome="refused", output=step.reason))
+            return False
+        result = await tools.sandbox.run_command(step.argv, tools.config.command_timeout)
+        succeeded = result.exit_code == 0
+        tools.history.add(Command(command=command, outcome="ran" if succeeded else "failed", output=result.output))
+        return succeeded
+
+
+class RepairProgram(Repair):
+    """Accept a corrected program from the model as well as commands.
+
+    The snippet stays verbatim, as in any program. The test cases also stay verbatim (`check_correction`), because the
+    model sees the code here and must not adapt the expectations to it. A correction that breaks a rule, or that was
+    already run, is rejected with a reason. Every version of the program that was run is part of the evidence.
+    """
+
+    name = "repair_program"
+    plain = "repair"
+
+    async def _ask(self, state: State, tools: Tools) -> tuple[tuple[str, ...], State]:
+        language, program = tools.language, state["program"]
+        if language.fence in parsing.SHELLS:  # a block of commands would look like a program
+            return await super()._ask(state, tools)
+        snippet = state["snippet"] if "snippet" in state else language.inspect(state["pair"].code)
+        earlier_sources = {earlier.source for earlier in tools.history.history.programs}
+
+        def parse(text: str) -> tuple[parsing.RepairReply, Program | None]:
+            reply = parsing.parse_repair(text, language.fence)
+            if reply.program is None:
+                return reply, None
+            corrected = language.insert(reply.program.template, snippet)
+            if corrected.source in earlier_sources:
+                raise MalformedProgram("exactly this program was already run: correct the part that failed")
+            language.check_correction(program, corrected)
+            return reply, corrected
+
+        variables = {
+            **_collect_variables(state, tools),
+            "may_correct": True,
+            "marker": language.marker,
+            "first_line": program.first_line,
+            "last_line": program.last_line,
+        }
+        reply, corrected = await tools.asker.ask(REPAIR, variables, parse)
+        if corrected is None or reply.program is None:
+            return reply.commands, {}
+        return reply.commands, {"program": corrected.with_stand_ins((*program.stand_ins, *reply.program.stand_ins))}
+
+
+def _make_installer(tools: Tools) -> Installer:
+    return Installer(tools.sandbox, tools.language.requirement, tools.history.add)
+
+
+def _collect_variables(state: State, tools: Tools) -> dict[str, Any]:
+    return {
+        **collect_pair_variables(state, tools),
+        **collect_execution_variables(state),
+        "program": state["program"].source,
+        "round": state.get("rounds", 0) + 1,
+        "history": tuple(command.model_dump(exclude={"kind"}) for command in tools.history.history.commands),
+    }

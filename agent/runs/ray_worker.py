@@ -1,0 +1,196 @@
+"""A worker, which annotates pairs for the run's process (the driver) and has its own models and sandboxes.
+
+Each model call first goes to the driver, which has the cache, budget and limits for all workers. The run therefore does
+not depend on the state of a worker, which may be lost at any time. Messages in both directions are tuples that contain
+the name of an action and its arguments. The first argument is usually the number of a turn (a pair and a round) or of
+a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from itertools import count
+from typing import Any
+
+from agent.errors import AgentError, UsageError
+from agent.events import Event, Note, PairStarted, Waiting
+from agent.pipeline.history import Recorder
+from agent.llm.base import LLM, Call, Reply, Wait, close
+from agent.llm.gateway import Gateway, ask_model
+from agent.llm.models import Models
+from agent.sandbox.base import SandboxBackend, SandboxLimits
+from agent.sandbox.dependencies.environments import REPORT_INTERVAL
+from agent.sandbox.select import choose
+from agent.tracing import export_traces
+from agent.types import Pair
+
+PACKAGE = "test-driven-annotator"
+Message = tuple[Any, ...]
+_turn: ContextVar[int] = ContextVar("turn")
+
+
+@dataclass(frozen=True)
+class SandboxInfo:
+    """Where programs run: the machine, and the name, description and limits of its sandbox backend."""
+
+    node: str = ""
+    name: str | None = None
+    description: Mapping[str, str] = field(default_factory=dict)
+    limits: SandboxLimits | None = None
+
+    @classmethod
+    def of(cls, backend: SandboxBackend | None, node: str = "") -> SandboxInfo:
+        """Describe a backend that runs on a machine."""
+        return cls(node) if backend is None else cls(node, backend.name, dict(backend.describe()), backend.limits)
+
+
+class Worker:
+    """A worker in its own process. All methods run in the same event loop."""
+
+    def __init__(self) -> None:
+        self._out: list[Message] = []
+        self._has_messages = asyncio.Event()
+        self._resources = AsyncExitStack()
+        self._turns: dict[int, asyncio.Task[None]] = {}
+
+    async def start(self, driver_version: str, parts: bytes, folder: str | None = None) -> SandboxInfo:
+        """Set up the models, the sandbox and the runner, and return where programs run.
+
+        `parts` is a pickled tuple: models, the user's backend (or None), settings for choosing a backend (or None),
+        tracing settings, and a runner factory. Relative paths in the settings start in `folder`, if it is set.
+
+        Raises:
+            UsageError: this machine has a different version of the package than the driver, or lacks a module that
+                the run needs.
+            SandboxUnavailable: the variant needs a sandbox, but none is available.
+        """
+        node, own_version = socket.gethostname(), version(PACKAGE)
+        if own_version != driver_version:
+            raise UsageError(
+                f"{node} has {PACKAGE} {own_version}, but the driver has {driver_version}. "
+                "Install the same version on all nodes."
+            )
+        if folder is not None:
+            os.chdir(folder)  # modules are not imported from it, because it is not on `sys.path`
+        try:
+            models, backend, config, tracing, make_runner = pickle.loads(parts)
+        except (ImportError, AttributeError) as error:
+            raise UsageError(f"{node} lacks a module that the run needs: {error}") from error
+        # The environment variables of this node may enable LangSmith.
+        self._resources.enter_context(export_traces(tracing, lambda note: self._emit(Note(note))))
+        for model in models.list_models():
+            self._resources.push_async_callback(close, model)
+        if config is not None:
+            backend = await choose(config, lambda note: self._emit(Note(note)))
+            backend.listen(lambda reason: self._emit(Waiting(reason, REPORT_INTERVAL)))
+            self._resources.push_async_callback(backend.close)
+        self._gateway = RemoteGateway(models, self._send)
+        self._runner = make_runner(gateway=self._gateway, backend=backend, listener=self._emit)
+        return SandboxInfo.of(backend, node)
+
+    async def messages(self) -> bytes:
+        """Wait until there are messages for the driver, and return them as pickled bytes."""
+        await self._has_messages.wait()
+        self._has_messages.clear()
+        out, self._out = self._out, []
+        return pickle.dumps(out)  # several times faster than Ray's own pickler
+
+    def receive(self, data: bytes) -> None:
+        """Dispatch pickled messages from the driver."""
+        for name, *arguments in pickle.loads(data):
+            getattr(self._gateway if name == "answer" else self, name)(*arguments)
+
+    async def close(self) -> None:
+        """Cancel all turns, and close sandboxes and connections."""
+        for task in self._turns.values():
+            task.cancel()
+        await asyncio.gather(*self._turns.values(), return_exceptions=True)
+        await self._resources.aclose()
+
+    def turn(self, number: int, pair: Pair, round_number: int) -> None:
+        """Start a turn: annotate a pair in one round."""
+        task = self._turns[number] = asyncio.ensure_future(self._work(number, pair, round_number))
+        task.add_done_callback(lambda _task: self._turns.pop(number))
+
+    def drop(self, number: int) -> None:
+        """Cancel a turn (one round of a pair)."""
+        if number in self._turns:
+            self._turns[number].cancel()
+
+    async def _work(self, number: int, pair: Pair, round_number: int) -> None:
+        _turn.set(number)
+        recorder = Recorder(pair)
+        try:
+            outcome = await self._runner.annotate(pair, round_number, recorder)
+        except Exception as error:  # noqa: BLE001 - raised in the driver
+            outcome = make_picklable(error)
+        self._send(("end", number, (outcome, recorder.history.events)))
+
+    def _emit(self, event: Event) -> None:
+        if not isinstance(event, PairStarted):
+            self._send(("event", event))
+
+    def _send(self, message: Message) -> None:
+        self._out.append(message)
+        self._has_messages.set()
+
+
+class RemoteGateway(Gateway):
+    """Forwards each call to the driver, which answers it or tells this worker to call the model."""
+
+    def __init__(self, models: Models, send: Callable[[Message], None]) -> None:
+        super().__init__(models)
+        self._send = send
+        self._numbers = count()
+        self._answers: dict[int, asyncio.Queue[Reply | Exception | None]] = {}
+
+    async def ask(self, call: Call, key: str | None = None, *, model: LLM | None = None) -> Reply:
+        number, model = next(self._numbers), model or self.models.for_role(call.role)
+        answers = self._answers[number] = asyncio.Queue[Reply | Exception | None]()
+        # The driver needs neither the variables nor the schema.
+        self._send(
+            ("ask", number, _turn.get(), replace(call, variables={}, schema=None), key or self.compute_key(call))
+        )
+
+        async def on_wait(wait: Wait) -> None:
+            self._send(("made", number, wait))
+            if (answer := await answers.get()) is not None:
+                answers.put_nowait(answer)
+                raise AgentError("the driver refused another attempt")
+
+        try:
+            while (answer := await answers.get()) is None:
+                try:
+                    self._send(("made", number, await ask_model(model, replace(call, on_wait=on_wait))))
+                except Exception as error:  # noqa: BLE001 - raised in the driver, which returns it
+                    self._send(("made", number, make_picklable(error)))
+        except asyncio.CancelledError:
+            self._send(("cancelled", number))
+            raise
+        finally:
+            del self._answers[number]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def answer(self, number: int, answer: Reply | Exception | None) -> None:
+        """Receive the driver's answer to a call. None tells this worker to call the model."""
+        if number in self._answers:
+            self._answers[number].put_nowait(answer)
+
+
+def make_picklable(error: Exception) -> Exception:
+    """Return the error, or an `AgentError` with the same message if it cannot be pickled."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - a user's exception may fail in any way
+        return AgentError(f"{type(error).__name__}: {error}")
+    return error

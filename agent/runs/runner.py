@@ -1,0 +1,218 @@
+"""Runs pairs through a pipeline, each with its own model calls and its own sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from agent.config import Config
+from agent.errors import Deferred, NodeError, PairError, PairTimeout
+from agent.events import Event, PairFinished, PairStarted, StepDone
+from agent.pipeline.graph import Pipeline
+from agent.pipeline.history import Recorder, NodeRun
+from agent.languages.base import Language
+from agent.pipeline.asker import Asker
+from agent.llm.gateway import Gateway
+from agent.pipeline.prompts import Prompts
+from agent.sandbox.base import SandboxBackend
+from agent.sandbox.session import SandboxGates, SandboxSession, SharedExecutions
+from agent.pipeline.state import State, Tools
+from agent.tracing import UNTRACED, Tracer
+from agent.types import Annotation, ErrorInfo, Pair, Usage
+
+_log = logging.getLogger(__name__)
+
+
+class Runner(Protocol):
+    """Annotates pairs. `annotate` can be called concurrently."""
+
+    async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
+        """Annotate a pair and record what happens. A `PairError` becomes `annotation.error`.
+
+        Raises:
+            RunStopped: the run cannot continue.
+            Deferred: a model call is waiting for its batch. Batch replies that the pair claimed are released.
+        """
+        ...
+
+
+@dataclass
+class TracedRunner:
+    """A `Runner` that traces the work of another `Runner`."""
+
+    runner: Runner
+    tracer: Tracer
+    variant: str
+
+    async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
+        with self.tracer.span("pair", "pair", pair=pair.id, round=round_number, variant=self.variant) as record:
+            annotation = await self.runner.annotate(pair, round_number, recorder)
+            record(
+                label=annotation.label,
+                decided_by=annotation.decided_by,
+                error=annotation.error and annotation.error.type,
+            )
+            return annotation
+
+
+@dataclass
+class PairRunner:
+    """Runs pairs through a pipeline in this process.
+
+    Pairs in unsupported languages run through the `fallback` pipeline. If there is none, they are skipped.
+    """
+
+    pipeline: Pipeline
+    fallback: Pipeline | None
+    gateway: Gateway
+    prompts: Prompts
+    languages: Mapping[str, Language]
+    backend: SandboxBackend | None
+    config: Config
+    executions: SharedExecutions | None
+    listener: Callable[[Event], None]
+    tracer: Tracer = UNTRACED
+
+    @cached_property
+    def _gates(self) -> SandboxGates:
+        return SandboxGates(
+            starting=asyncio.Semaphore(self.config.sandbox.starts),
+            running=asyncio.Semaphore(self.config.runner.sandboxes),
+        )
+
+    async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
+        self.listener(PairStarted(pair.id, round_number))
+        started = since = time.monotonic()
+        reasks = self.config.pipeline.reasks
+        asker = Asker(self.gateway, self.prompts, recorder, pair_id=pair.id, sample=round_number, reasks=reasks)
+        state: State = {"pair": pair}
+        if pair.language not in self.languages and self.fallback is None:
+            state["reason"] = f"skipped: language {pair.language!r} is not supported"
+        error: ErrorInfo | None = None
+        limit = self.config.pipeline.pair_timeout
+        try:
+            async with (
+                asyncio.timeout(limit) as deadline,
+                aclosing(self._iterate_steps(pair, asker, recorder)) as steps,
+            ):
+                async for node, update, state in steps:  # noqa: B007 - the annotation is built from the last state
+                    now = time.monotonic()
+                    _record(recorder, node, update, round(now - since, 4))
+                    since = now
+                    self.listener(StepDone(pair.id, node, update["outcome"], round_number))
+        except Deferred:
+            self.gateway.mark_prepaid(recorder.history.model_calls)
+            raise
+        except PairError as problem:
+            if isinstance(problem, NodeError):
+                recorder.add(NodeRun(node=problem.node, outcome="raised", seconds=round(time.monotonic() - since, 4)))
+            error = ErrorInfo(type=type(problem).__name__, message=str(problem))
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            error = ErrorInfo(
+                type=PairTimeout.__name__, message=f"the pair took longer than {limit:g} s (pair_timeout)"
+            )
+        annotation = _build_annotation(state, round_number, asker.usage, error, time.monotonic() - started)
+        _log.info(
+            "pair %r, round %d: label %s, decided by %s, %.2f s, error: %s",
+            pair.id,
+            round_number,
+            annotation.label,
+            annotation.decided_by,
+            annotation.seconds,
+            error and error.type,
+        )
+        self.listener(PairFinished(annotation, generated="program" in state, executions=len(recorder.history.tests)))
+        return annotation
+
+    async def _iterate_steps(
+        self, pair: Pair, asker: Asker, recorder: Recorder
+    ) -> AsyncGenerator[tuple[str, State, State], None]:
+        """Run the pipeline for the pair's language.
+
+        Yield the name, the state changes and the resulting state of each node that ran.
+        """
+        language = self.languages.get(pair.language)
+        pipeline = self.pipeline if language is not None else self.fallback
+        if pipeline is None:
+            return
+        session = None
+        if self.backend is not None and pipeline.uses_sandbox:
+            session = SandboxSession(
+                self.backend,
+                self._gates,
+                attempts=self.config.pipeline.sandbox_attempts,
+                requirements=_get_requirements(pair),
+                executions=self.executions,
+                tracer=self.tracer,
+            )
+        tools = Tools(asker, recorder, language or Language(pair.language), self.config.pipeline, session, self.tracer)
+        try:
+            async with aclosing(pipeline.run({"pair": pair}, tools)) as steps:
+                async for step in steps:
+                    yield step
+        finally:
+            if session is not None:
+                await session.close()
+
+
+def _record(recorder: Recorder, node: str, update: State, seconds: float) -> None:
+    if "program" in update:
+        recorder.number_program(update["program"])
+    recorder.add(
+        NodeRun(
+            node=node,
+            outcome=update["outcome"],
+            seconds=seconds,
+            label=update.get("label"),
+            decided_by=update.get("decided_by"),
+            reason=update.get("reason", ""),
+            spec=update.get("spec"),
+        )
+    )
+
+
+def _get_requirements(pair: Pair) -> tuple[str, ...]:
+    """Return the pair's `meta.requirements`, or an empty tuple if the field is not a list of strings."""
+    requirements = pair.meta.get("requirements")
+    if isinstance(requirements, list) and all(isinstance(requirement, str) for requirement in requirements):
+        return tuple(requirements)
+    return ()
+
+
+def _build_annotation(
+    state: State, round_number: int, usage: Usage, error: ErrorInfo | None, seconds: float
+) -> Annotation:
+    pair, environment = state["pair"], state.get("environment")
+    verdict: State = {} if error is not None else state
+    return Annotation(
+        id=pair.id,
+        input_sha256=pair.input_sha256(),
+        round=round_number,
+        label=verdict.get("label"),
+        decided_by=verdict.get("decided_by"),
+        reason=verdict.get("reason", ""),
+        confidence=verdict.get("confidence"),
+        abstained=verdict.get("abstained", False),
+        screen_verdict=state.get("screen_verdict"),
+        audited=state.get("audited", False),
+        test=state.get("report"),
+        simulated=state.get("simulated"),
+        stand_ins=state["program"].stand_ins if "program" in state else (),
+        reading=state.get("matched") or state.get("reading", ""),
+        strength=state.get("strength"),
+        votes=state.get("votes", ()),
+        repairs=state.get("repairs", 0),
+        installed=() if environment is None else environment.installed,
+        seconds=round(seconds, 3),
+        usage=usage,
+        error=error,
+        meta=pair.meta,
+    )

@@ -1,0 +1,298 @@
+"""The immutable, validated specification of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from agent.runs.batches import ResultsOnDisk, check_batch_support
+from agent.types import check_type
+from agent.config import Config, SandboxConfig, build_config
+from agent.errors import InputError, UsageError
+from agent.events import Event
+from agent.pipeline.graph import Pipeline, Variant, build, collect_known_roles
+from agent.languages import Language, built_in_languages
+from agent.llm.budget import Budget
+from agent.llm.gateway import ReplyCache, Transport
+from agent.llm.models import Models, ModelSource
+from agent.llm.prices import Prices
+from agent.pipeline.nodes import BUILT_IN
+from agent.pipeline.prompts import Prompts
+from agent.runs.runner import PairRunner
+from agent.sandbox.base import EnvironmentBuilder, SandboxBackend
+from agent.sandbox.dependencies.requirements import read_requirements
+from agent.sandbox.session import SharedExecutions
+from agent.pipeline.state import Node
+from agent.tracing import Tracer, create_tracer
+from agent.types import Pair, normalise_language
+
+if TYPE_CHECKING:
+    from agent.llm.openai import ApiKey
+
+
+class ModelOptions(TypedDict, total=False):
+    """Arguments of `Annotator` for models that are chosen by name. See `agent.llm.models.parse_model`."""
+
+    api_key: ApiKey | None
+    http_client: Any
+    prices: Prices | Path | str | Mapping[str, Any] | None
+    base_url: str | None
+    headers: dict[str, str] | None
+    reply_format: Literal["json_object", "json_schema", "text"] | None
+    thinking: Literal["on", "off"] | None
+    temperature: float | None
+    max_tokens: int | None
+    extra_body: Mapping[str, Any] | str | None
+    call_timeout: float | None
+    attempts: int | None
+
+
+class AnnotatorOptions(ModelOptions, total=False):
+    """The arguments of `Annotator`, which describes them. None stands for the default."""
+
+    model: ModelSource
+    sandbox: str | SandboxBackend | None
+    variant: str | Path | Mapping[str, Any] | Variant | None
+    without: Sequence[str] | None
+    nodes: Mapping[str, Node] | None
+    prompts: Path | str | None
+    languages: Sequence[Language] | None
+    unsupported: Literal["fail", "judge", "skip"]
+    run_dir: Path | str | None
+    cache: Path | str | ReplyCache | None
+    retry_errors: bool
+    rounds: int | None
+    concurrency: int | Literal["auto"] | None
+    pair_timeout: float | None
+    config: Config | Mapping[str, Any] | None
+    executions: SharedExecutions | None
+    engine: Literal["local", "ray"] | None
+    address: str | None
+    budget: float | Budget | None
+    on_event: Callable[[Event], None] | None
+
+
+_MODEL_OPTIONS = ModelOptions.__optional_keys__
+_DEFAULTS: Mapping[str, Any] = {
+    **dict.fromkeys(sorted(AnnotatorOptions.__optional_keys__ - _MODEL_OPTIONS)),
+    "unsupported": "fail",
+    "retry_errors": False,
+}
+_PATH = (str, Path)
+_OBJECTS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "sandbox": ((str, SandboxBackend), "'auto', 'docker', 'bwrap' or a SandboxBackend"),
+    "variant": ((str, Path, Mapping, Variant), "a name, a YAML file, a mapping or a Variant"),
+    "without": ((list, tuple), "a list of node names"),
+    "nodes": ((Mapping,), "a mapping of names to Node objects"),
+    "prompts": (_PATH, "a folder"),
+    "languages": ((list, tuple), "a list of Language objects"),
+    "unsupported": ((str,), "'fail', 'judge' or 'skip'"),
+    "run_dir": (_PATH, "a folder"),
+    "cache": ((*_PATH, ReplyCache), "a file or a ReplyCache"),
+    "retry_errors": ((bool,), "True or False"),
+    "config": ((Config, Mapping), 'a mapping such as {"runner.concurrency": 4}, or a Config'),
+    "executions": ((SharedExecutions,), "SharedExecutions"),
+    "on_event": ((Callable,), "a function"),  # type: ignore[dict-item]  # `isinstance` accepts it
+}
+"""Types of the arguments that are not settings, with descriptions for error messages."""
+_SETTINGS = {
+    "rounds": "runner.rounds",
+    "concurrency": "runner.concurrency",
+    "engine": "runner.engine",
+    "address": "runner.address",
+    "budget": "runner.budget_usd",
+    "pair_timeout": "pipeline.pair_timeout",
+    "sandbox": "sandbox.backend",
+}
+"""Arguments that are settings, whose values the configuration validates."""
+_UNSUPPORTED = ("fail", "judge", "skip")
+_SANDBOX_IDENTITY = ("image", "mount_ro", "requirements", "exclude_newer", "python")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """Everything that defines a run, except its pairs.
+
+    `fallback` labels pairs in unsupported languages. It is `pipeline` if that pipeline neither writes nor runs
+    programs. `backend` is a sandbox backend passed by the user. If `transport` is set, it handles all model calls;
+    neither the models nor OpenAI's Batch API is called directly.
+    """
+
+    config: Config
+    models: Models
+    pipeline: Pipeline
+    fallback: Pipeline | None
+    prompts: Prompts
+    nodes: Mapping[str, Node]
+    user_languages: Mapping[str, Language]
+    unsupported: str
+    run_dir: Path | None
+    cache: Path | ReplyCache | None
+    retry_errors: bool
+    budget: Budget | None
+    backend: SandboxBackend | None
+    executions: SharedExecutions | None
+    emit: Callable[[Event], None]
+    tracer: Tracer
+    transport: Transport | None = None
+
+    @classmethod
+    def of(cls, options: AnnotatorOptions) -> RunSpec:
+        """Validate the arguments of `Annotator` and return the specification.
+
+        Raises:
+            UsageError: an argument has a wrong type or value, or two arguments are mutually exclusive.
+            InputError: a file of replies cannot be read.
+        """
+        arguments: dict[str, Any] = {**_DEFAULTS, **options}
+        model_options = {name: arguments.pop(name) for name in options.keys() - _DEFAULTS.keys()}
+        _check_objects(arguments, model_options)
+        config, nodes = _merge_config(arguments), arguments["nodes"] or {}
+        models, roles = Models.of(arguments["model"], **model_options), collect_known_roles({**BUILT_IN, **nodes})
+        models.check(role.name for role in roles)
+        without = tuple(arguments["without"] or ())
+        pipeline = build(arguments["variant"] or config.variant, without=without, nodes=nodes)
+        criterion = config.pipeline.criterion or pipeline.variant.criterion
+        config = build_config({"pipeline.criterion": criterion}, config)
+        fallback = None if pipeline.needs_language else pipeline
+        if fallback is None and arguments["unsupported"] == "judge":
+            fallback = build("single_llm", nodes=nodes)
+        for role in (*pipeline.roles, *(fallback.roles if fallback else ())):
+            models.for_role(role)
+        run_dir, cache = (_as_path(arguments[name]) for name in ("run_dir", "cache"))
+        budget, backend, executions = (arguments[name] for name in ("budget", "sandbox", "executions"))
+        if executions is not None and config.runner.engine == "ray":
+            raise UsageError("execution results can be shared only within one process: remove --engine ray (engine)")
+        if config.runner.batch:
+            check_batch_support(config.runner, models, run_dir, cache)
+            executions = executions or SharedExecutions(ResultsOnDisk())
+        return cls(
+            config=config,
+            models=models,
+            pipeline=pipeline,
+            fallback=fallback,
+            prompts=Prompts(_as_path(arguments["prompts"]), roles),
+            nodes=nodes,
+            user_languages={normalise_language(language.name): language for language in arguments["languages"] or ()},
+            unsupported=arguments["unsupported"],
+            run_dir=run_dir,
+            cache=cache,
+            retry_errors=arguments["retry_errors"],
+            budget=budget if isinstance(budget, Budget) else None,
+            backend=None if isinstance(backend, str) else backend,
+            executions=executions,
+            emit=arguments["on_event"] or (lambda _event: None),
+            tracer=create_tracer(config.tracing),
+        )
+
+    @cached_property
+    def languages(self) -> Mapping[str, Language]:
+        """The languages whose snippets can be tested."""
+        return {**built_in_languages(), **self.user_languages}
+
+    @property
+    def sandbox(self) -> SandboxConfig | None:
+        """The settings for choosing a sandbox backend; None if no sandbox is needed or the user passed a backend."""
+        return self.config.sandbox if self.pipeline.uses_sandbox and self.backend is None else None
+
+    def make_runner_factory(self) -> Callable[..., PairRunner]:
+        """Return a picklable function that creates a runner from a gateway, a backend and a listener."""
+        return partial(
+            PairRunner,
+            pipeline=self.pipeline,
+            fallback=self.fallback,
+            prompts=self.prompts,
+            languages=self.languages,
+            config=self.config,
+            executions=self.executions,
+        )
+
+    def check_pair(self, pair: Pair) -> None:
+        """Check that the language of a pair is supported.
+
+        Raises:
+            InputError: the language is not supported, `unsupported` is `fail`, and the variant writes programs.
+        """
+        if self.fallback is None and self.unsupported == "fail" and pair.language not in self.languages:
+            known = ", ".join(sorted(self.languages))
+            raise InputError(
+                f"pair {pair.id!r}: language {pair.language!r} is not supported (supported: {known}); "
+                "judge such pairs without a test (--unsupported judge) or skip them (--unsupported skip)"
+            )
+
+    def identity(self) -> dict[str, Any]:
+        """Return the run identity: everything that affects labels, except the input.
+
+        Raises:
+            UsageError: a requirements file cannot be read.
+        """
+        user_parts = {"nodes": _identify_parts(self.nodes), "languages": _identify_parts(self.user_languages)}
+        excluded = {"pair_timeout", "sandbox_attempts"}
+        roles = {"reask", *(role.name for role in collect_known_roles({**BUILT_IN, **self.nodes}))}
+        return {
+            "variant": self.pipeline.variant.model_dump(mode="json", exclude={"title", "paper", "criterion"}),
+            "model": self.models.identity(),
+            "prompts": {role: digest for role, digest in self.prompts.hash_templates().items() if role in roles},
+            "pipeline": self.config.pipeline.model_dump(mode="json", exclude=excluded, exclude_none=True),
+            "unsupported": self.unsupported,
+            **_identify_sandbox(self.config.sandbox),
+            **{name: versions for name, versions in user_parts.items() if versions},
+        }
+
+
+def _as_path(value: Any) -> Any:
+    return Path(value) if isinstance(value, str) else value
+
+
+def _check_objects(arguments: Mapping[str, Any], model_options: Mapping[str, Any]) -> None:
+    for name, (kinds, expected) in _OBJECTS.items():
+        check_type(name, arguments[name], kinds, expected)
+    if arguments["unsupported"] not in _UNSUPPORTED:
+        raise UsageError(f"unsupported={arguments['unsupported']!r:.60}: expected {_OBJECTS['unsupported'][1]}")
+    for language in arguments["languages"] or ():
+        check_type("languages", language, (Language,), _OBJECTS["languages"][1])
+        _check_attributes("languages", language, name=str, fence=str)
+    for node in (arguments["nodes"] or {}).values():
+        check_type("nodes", node, (Node,), _OBJECTS["nodes"][1])
+        _check_attributes("nodes", node, outcomes=Mapping)
+    if isinstance(arguments["sandbox"], SandboxBackend):
+        _check_attributes("sandbox", arguments["sandbox"], name=str, environments=EnvironmentBuilder)
+    for name in model_options.keys() - _MODEL_OPTIONS:
+        near = ", ".join(get_close_matches(name, [*arguments, *_MODEL_OPTIONS]))
+        raise UsageError(f"unknown argument {name!r}" + (f", did you mean {near}?" if near else ""))
+
+
+def _check_attributes(argument: str, value: object, **kinds: type) -> None:
+    for name, kind in kinds.items():
+        if not isinstance(getattr(value, name, None), kind):
+            raise UsageError(f"{argument}: {type(value).__name__}.{name} must be a {kind.__name__}")
+
+
+def _merge_config(arguments: Mapping[str, Any]) -> Config:
+    config = arguments["config"]
+    base = config if isinstance(config, Config) else build_config(config or {})
+    settings = {
+        key: arguments[name]
+        for name, key in _SETTINGS.items()
+        if arguments[name] is not None and not isinstance(arguments[name], SandboxBackend | Budget)
+    }
+    return build_config(settings, base, labels={key: name for name, key in _SETTINGS.items()}, strict=True)
+
+
+def _identify_sandbox(sandbox: SandboxConfig) -> dict[str, Any]:
+    """Return the sandbox settings that affect programs and differ from their defaults."""
+    settings = sandbox.model_dump(mode="json", include=set(_SANDBOX_IDENTITY), exclude_defaults=True)
+    if "requirements" in settings:
+        settings["requirements"] = list(read_requirements(Path(settings["requirements"])))
+    return {"sandbox": settings} if settings else {}
+
+
+def _identify_parts(parts: Mapping[str, object]) -> dict[str, str]:
+    """Return the class and, if it has one, the version of each of the user's nodes or languages, keyed by name."""
+    kinds = {name: f"{type(part).__module__}.{type(part).__qualname__}" for name, part in parts.items()}
+    versions = {name: getattr(part, "version", None) for name, part in parts.items()}
+    return {name: kind if versions[name] is None else f"{kind} {versions[name]}" for name, kind in kinds.items()}

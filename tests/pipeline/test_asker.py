@@ -1,0 +1,140 @@
+"""Retries of a pair's model calls state the cause, and all calls are counted."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from agent.errors import ModelError, ReplyError
+from agent.llm import parsing
+from agent.llm.base import Reply, ScriptedLLM
+from agent.llm.gateway import Gateway
+from agent.llm.models import Models
+from agent.pipeline.asker import Asker
+from agent.pipeline.history import Recorder
+from agent.pipeline.nodes.asking import JUDGE
+from agent.pipeline.prompts import Prompts
+from agent.types import Pair, Usage
+
+VARIABLES: dict[str, Any] = {
+    "query": "q", "code": "c", "language": "python", "fence": "python", "context": None, "criterion": "exact"
+}  # fmt: skip
+PAIR = Pair(id="7", query="q", code="c")
+GOOD = '{"reason": "r", "label": 1}'
+
+
+def make_asker(model: ScriptedLLM, reasks: int = 2) -> Asker:
+    return Asker(Gateway(Models.of(model)), Prompts(), Recorder(PAIR), pair_id="7", reasks=reasks)
+
+
+async def judge(asker: Asker) -> parsing.OpenLabelReply:
+    return await asker.ask(JUDGE, VARIABLES, parsing.parse_label)
+
+
+async def test_an_unreadable_reply_is_quoted_in_the_retry() -> None:
+    model = ScriptedLLM(["I think it matches", GOOD])
+    assert (await judge(make_asker(model))).label == 1
+    roles = [message.role for message in model.calls[1].messages]
+    assert roles == ["system", "user", "assistant", "user"]
+    assert model.calls[1].messages[2].content == "I think it matches"
+
+
+async def test_a_blank_json_reply_is_retried_as_text() -> None:
+    model = ScriptedLLM(["  \n ", GOOD])
+    await judge(make_asker(model))
+    assert [call.reply for call in model.calls] == ["json", "text"]
+
+
+@pytest.mark.parametrize(("ending", "word"), [("length", "limit"), ("tool_calls", "tool"), ("refusal", "refused")])
+async def test_the_error_names_the_finish_reason(ending: str, word: str) -> None:
+    asker = make_asker(ScriptedLLM([Reply("", finish_reason=ending)]), reasks=0)
+    with pytest.raises(ReplyError, match=f"blank.*{word}"):
+        await judge(asker)
+
+
+@pytest.mark.parametrize(
+    ("reply", "word"),
+    [
+        (Reply("", reasoning=GOOD), "reasoning field.*--thinking"),
+        (Reply(" \n", reasoning="hm", finish_reason="length"), "reasoning field.*limit.*--thinking"),
+        (Reply(f"<think>{GOOD}</think>"), "thinking"),
+    ],
+)
+async def test_the_error_says_where_the_text_of_a_blank_reply_is(reply: Reply, word: str) -> None:
+    with pytest.raises(ReplyError, match=word):
+        await judge(make_asker(ScriptedLLM([reply] * 3)))
+
+
+async def test_an_asker_gives_up_after_its_last_attempt() -> None:
+    asker = make_asker(ScriptedLLM(["a", "b", '{"label": 3}']))
+    with pytest.raises(ReplyError, match="3 attempts"):
+        await judge(asker)
+    assert [model_call.problem is None for model_call in asker.recorder.history.model_calls] == [False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("replies", "reasks", "asked_again"),
+    [
+        ((GOOD,), 2, [False]),
+        (("no", "  ", GOOD), 2, [True, True, False]),
+        (("  ", "no", " "), 2, [True, True, False]),
+        (("no", GOOD), 0, [False, False]),
+        ((ModelError("down"), GOOD), 2, [False, False]),
+        (("no", ModelError("down"), GOOD), 2, [True, False, False]),
+    ],
+)
+async def test_reasks_are_distinguished_from_votes(
+    replies: tuple[str | ModelError, ...], reasks: int, asked_again: list[bool]
+) -> None:
+    asker = make_asker(ScriptedLLM(replies), reasks)
+    with suppress(ModelError, ReplyError):
+        await judge(asker)
+    with suppress(ModelError, ReplyError):
+        if len(asker.recorder.history.model_calls) < len(replies):
+            await asker.ask_again("judge", 1)
+    assert list(asker.recorder.history.asked_again()) == asked_again
+
+
+async def test_usage_includes_every_reply_and_failed_calls() -> None:
+    replies = [Reply(text, usage=Usage(calls=1, input_tokens=100, output_tokens=5)) for text in ("a", GOOD)]
+    asker = make_asker(ScriptedLLM([*replies, ModelError("broken", usage=Usage(calls=4))]))
+    await judge(asker)
+    assert asker.usage == Usage(calls=2, input_tokens=200, output_tokens=10)
+    with pytest.raises(ModelError):
+        await judge(asker)
+    assert asker.usage.calls == 6
+
+
+async def test_calls_have_turn_numbers_per_role_and_a_schema() -> None:
+    model = ScriptedLLM(["a", GOOD, GOOD])
+    asker = make_asker(model)
+    await judge(asker)
+    await judge(asker)
+    assert [call.turn for call in model.calls] == [0, 1, 2]
+    assert {call.pair_id for call in model.calls} == {"7"}
+    assert model.calls[0].schema == parsing.build_schema(parsing.LabelReply, model.calls[0].variables)
+
+
+async def test_ask_again_repeats_the_messages_verbatim() -> None:
+    model = ScriptedLLM([GOOD, '{"reason": "s", "label": 0}', "no", GOOD])
+    asker = make_asker(model)
+    await judge(asker)
+    assert (await asker.ask_again("judge", 1)).label == 0
+    assert (await asker.ask_again("judge", 2)).label == 1
+    assert [call.messages for call in model.calls[:3]] == [model.calls[0].messages] * 3
+    assert [call.turn for call in model.calls] == [0, 1, 2, 3]
+    assert model.calls[2].sample == model.calls[3].sample
+    assert (asker.has_asked("judge"), asker.has_asked("arbitrate")) == (True, False)
+
+
+async def test_votes_have_separate_cache_keys_and_vote_0_uses_the_round_number() -> None:
+    model = ScriptedLLM([GOOD] * 6)
+    for round_number in (0, 1):
+        asker = Asker(Gateway(Models.of(model)), Prompts(), Recorder(PAIR), pair_id="7", sample=round_number)
+        await judge(asker)
+        for vote in (1, 2):
+            await asker.ask_again("judge", vote)
+    assert [call.sample for call in model.calls[::3]] == [0, 1]
+    assert len({Gateway(Models.of(model)).compute_key(call) for call in model.calls}) == 6
