@@ -21,7 +21,7 @@ from agent.errors import ExtraMissing, InputError, UsageError
 from agent.exports.rows import RESULT_COLUMNS, ColumnKind, Export, as_cell
 from agent.types import ErrorInfo, Pair, Status
 from agent.types import TestReport as Report
-from tests.datasets.test_spool import hostile_text, pair_lists
+from tests.datasets.test_pair_store import hostile_text, pair_lists
 from tests.exports.runs import export_run, make_run, read_lines
 from tests.views.runs import HOSTILE
 

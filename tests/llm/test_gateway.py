@@ -13,11 +13,10 @@ import pytest
 from agent import Annotator
 from agent.errors import ModelError, Outage
 from agent.llm.base import Call, Message, Reply, ScriptedLLM
-from agent.llm.gateway import CircuitBreaker, Gateway, MemoryReplyCache
+from agent.llm.gateway import Gateway, MemoryReplyCache
 from agent.llm.heuristic import HeuristicModel
 from agent.llm.models import Models
-from agent.pipeline.history import Execution, History, HistoryItem, ModelCall
-from agent.types import Annotation, ErrorInfo, Pair, Status, TestReport, Usage
+from agent.types import Pair, Usage
 
 CALL = Call("judge", (Message("user", "hello"),), "json")
 
@@ -190,54 +189,3 @@ async def test_shared_calls_have_one_reply_even_by_a_by_pair_model() -> None:
     gateway = Gateway(Models.of(ByPair()), cache=MemoryReplyCache())
     calls = [replace(CALL, shared=True, pair_id=pair_id) for pair_id in "123"]
     assert [(await gateway.ask(call)).text for call in calls] == ["1 judge 0"] * 3
-
-
-def end_pair(error: str | None, *roles: str, executed: bool = False) -> tuple[Annotation, History]:
-    """Return a pair that made calls in these roles, and its error if one ended it."""
-    pair = Pair(id="1", query="q", code="c")
-    info = None if error is None else ErrorInfo(type=error, message="HTTP 503")
-    annotation = Annotation(id="1", input_sha256="", label=None, error=info)
-    events: list[HistoryItem] = [ModelCall(role=role, key="", messages=(), reply="") for role in roles]
-    if executed:
-        events.append(Execution(program=0, report=TestReport(status=Status.PASSED)))
-    return annotation, History(pair=pair, events=tuple(events))
-
-
-class TestCircuitBreaker:
-    @pytest.mark.parametrize("error", ["ModelUnavailable", "ModelTimeout", "ReplyError", "PairTimeout"])
-    def test_a_role_that_always_fails_ends_the_run(self, error: str) -> None:
-        breaker = CircuitBreaker()
-        for _ in range(19):
-            breaker.count(*end_pair(error, "screen", "judge"))
-        with pytest.raises(Outage, match=rf"HTTP 503.* 20 .*'judge'.*{error}"):
-            breaker.count(*end_pair(error, "screen", "judge"))
-
-    def test_sandboxes_that_always_fail_end_the_run(self) -> None:
-        breaker = CircuitBreaker()
-        for _ in range(19):
-            breaker.count(*end_pair("EngineLost", "screen"))
-        with pytest.raises(Outage, match="'sandbox'"):
-            breaker.count(*end_pair("EngineLost", "screen"))
-
-    def test_the_threshold_is_80_percent(self) -> None:
-        breaker = CircuitBreaker()
-        for number in range(200):
-            breaker.count(*end_pair("ReplyError" if number % 4 else None, "judge"))
-        for _ in range(16):
-            breaker.count(*end_pair("ReplyError", "judge"))
-        with pytest.raises(Outage, match=r"\b80\b.*\b100\b"):
-            breaker.count(*end_pair("ReplyError", "judge"))
-
-    def test_pairs_that_succeed_in_other_roles_do_not_hide_an_outage(self) -> None:
-        breaker = CircuitBreaker()
-        for _ in range(19):
-            breaker.count(*end_pair("ModelUnavailable", "screen", "judge"))
-            breaker.count(*end_pair(None, "screen"))
-        with pytest.raises(Outage, match=r"\b20\b.*'judge'"):
-            breaker.count(*end_pair("ModelUnavailable", "screen", "judge"))
-
-    def test_errors_are_counted_by_type_and_those_of_the_pair_are_ignored(self) -> None:
-        breaker = CircuitBreaker()
-        for number in range(300):
-            kinds = ("ReplyError", "ModelUnavailable", "SnippetTooLarge", "UnsupportedLanguage")
-            breaker.count(*end_pair(kinds[number % 4], "judge", executed=True))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
-from agent import Annotator, Pair, batches
+from agent import Annotator, Pair
 from agent.errors import (
     AccountError,
     BudgetExceeded,
@@ -38,6 +38,7 @@ from agent.llm.batch import ResultLine, build_request_line, read_line
 from agent.llm.budget import Budget
 from agent.llm.models import parse_model
 from agent.llm.openai import OpenAIModel
+from agent.runs import batches
 from agent.runs.store.run_view import load_run
 from agent.types import Annotation
 from tests.llm.batch_server import BatchServer, Faults

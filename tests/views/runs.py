@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agent.pipeline.history import Command, Event, Execution, History, ModelCall, Mutant, NodeRun, Program
+from agent.pipeline.history import Command, Execution, History, HistoryItem, ModelCall, Mutant, NodeRun, Program
 from agent.runs.store import RunFolder
 from agent.types import (
     Annotation,
@@ -56,7 +56,7 @@ def make_program(source: str, **fields: Any) -> Program:
     return Program(template="# <candidate>\n", source=source, first_line=1, last_line=1, cases=("test_0",), **fields)
 
 
-def _make_tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, Any], list[Event]]:
+def _make_tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, Any], list[HistoryItem]]:
     """Return the annotation fields and the events of a tested pair."""
     source = pair.code + "\n\n" + "\n".join(f"def test_{n}():\n    assert f({n}) == {n}" for n in range(4))
     passes, vacuous = number % 4 != 0, number % 27 == 0
@@ -71,7 +71,7 @@ def _make_tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[s
     broken = TestReport(status=Status.ERROR, cause=Cause.DEPENDENCY, message="No module named 'numpy'")
     mutant_report = TestReport(status=Status.PASSED if report.vacuous else Status.FAILED)
     answer, reason = _make_words(chance, 60), _make_words(chance, 25)
-    repair: list[Event] = [
+    repair: list[HistoryItem] = [
         Execution(program=0, report=broken, seconds=0.1),
         Command(command="pip install numpy", outcome="installed", output="numpy==2.0"),
     ]
@@ -87,7 +87,7 @@ def _make_tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[s
         "confidence": 0.55 + (number % 9) / 20,
     }
     task = f"{pair.query}\n{pair.code}\n"
-    events: list[Event] = [
+    events: list[HistoryItem] = [
         _make_exchange("generate_test", f"{task}{'Write a program. ' * 20}", f"{answer}\n{source}"),
         NodeRun(node="generate_test", outcome="generated", seconds=1.6),
         make_program(source),
@@ -105,7 +105,9 @@ def _make_tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[s
     return annotation, events
 
 
-def commit(folder: RunFolder, number: int, pair: Pair, events: tuple[Event, ...] | None = None, **changes: Any) -> None:
+def commit(
+    folder: RunFolder, number: int, pair: Pair, events: tuple[HistoryItem, ...] | None = None, **changes: Any
+) -> None:
     """Annotate a pair. One in three is tested, one in fifty undecided, one in fifty an error.
 
     Among p0, p27, p54, …, passing tests are vacuous. `events` replaces the default events.

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.pipeline.history import Command, Event, Execution, History, ModelCall, Mutant, NodeRun
+from agent.pipeline.history import Command, Execution, History, HistoryItem, ModelCall, Mutant, NodeRun
 from agent.types import (
     Annotation,
     CaseOutcome,
@@ -41,7 +41,7 @@ def run_on_mutant(report: TestReport, kind: str = "returns_nothing") -> Executio
     return Execution(program=0, report=report, purpose="mutant", mutant=Mutant(kind=kind, change="return None"))
 
 
-EVENTS: tuple[Event, ...] = (
+EVENTS: tuple[HistoryItem, ...] = (
     make_model_call("screen", problem="unreadable"),
     make_model_call("screen", attempt=1, cached=True),
     NodeRun(node="screen", outcome="unclear", seconds=1.5),
@@ -97,7 +97,7 @@ def test_steps_contain_the_texts_of_their_events() -> None:
 
 
 @given(st.lists(st.sampled_from(EVENTS), max_size=8))
-def test_every_event_appears_exactly_once(events: list[Event]) -> None:
+def test_every_event_appears_exactly_once(events: list[HistoryItem]) -> None:
     steps = list(iterate_event_steps(History(pair=PAIR, events=tuple(events))))
     outcomes = sum(len(step.parts[0].outcomes) for step in steps if step.kind == "mutants")
     plain = sum(step.kind not in ("mutants", "readings") for step in steps)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agent.pipeline.history import Command, Event, ModelCall, Execution, History
+from agent.pipeline.history import Command, HistoryItem, ModelCall, Execution, History
 from agent.runs.store import RunFolder
 from agent.types import Annotation, CaseOutcome, CaseResult, Cause, ErrorInfo, Pair, Status, TestReport, Usage, Verdict
 from tests.histories import make_program
@@ -56,7 +56,7 @@ def make_command(text: str) -> Command:
     return Command(command="echo", outcome="ran", output=text)
 
 
-def make_evidence(pair_id: str = "a", *more: Event, usage: Usage = Usage(), **fields: Any) -> History:
+def make_evidence(pair_id: str = "a", *more: HistoryItem, usage: Usage = Usage(), **fields: Any) -> History:
     model_call = ModelCall(
         role="screen",
         key="k" * 64,
