@@ -37,8 +37,8 @@ PARTS = {
 RUNS = {"runs/demo": DEMO, "runs/mine": MINE, **PARTS}
 """Run folders that pages mention, and the commands that create them if the page does not."""
 BEGINNINGS = {
-    "agent replay runs/demo dedupe-order": "same outcome\n",
-    "agent replay runs/demo --all --sample 100": "replayed    12 of 12 executed pairs",
+    "agent replay runs/demo dedupe-order": "replayed    1 of 1 execution\nsame        1\n",
+    "agent replay runs/demo": "replayed    12 of 12 executions",
 }
 """Expected start of the output of some commands."""
 

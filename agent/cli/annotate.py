@@ -23,8 +23,8 @@ from agent.cli.summary import as_json, as_table
 from agent.cli.text import Console, one_line, print_json, print_text
 from agent.config import Config
 from agent.datasets import Dataset, Pairs, read_pairs
-from agent.errors import RunStopped, UsageError
-from agent.evaluation.forecast import RunForecast, forecast_run
+from agent.errors import RunStopped
+from agent.evaluation.forecast import Forecast, forecast_run
 from agent.evaluation.tally import Observation, Tally
 from agent.events import Note
 from agent.llm.models import Models
@@ -92,7 +92,6 @@ def run(
     options: RunOptions,
     *,
     dry_run: bool = False,
-    like: Path | None = None,
 ) -> None:
     """Annotate pairs, show progress and print a summary. In a dry run, only print an estimate.
 
@@ -101,12 +100,10 @@ def run(
         typer.Exit: with exit code 0 (done), 1 (some errors) or 3 (stopped).
     """
     console = Console(stderr=True)
-    if like is not None and not dry_run:
-        raise UsageError("--like selects the run on which to base an estimate. Pass it together with --dry-run.")
     # an estimate calls no model, so no API key is needed
     setup = read_setup(pairs, without, options, console, api_key="none" if dry_run else None)
     if dry_run:
-        report_estimate(forecast_pairs(setup, like), setup.out, console, as_json=options.as_json)
+        report_estimate(forecast_pairs(setup), setup.out, as_json=options.as_json)
         return
     outcome = annotate_pairs(setup, console)
     if outcome.stop_error is None and not options.as_json:
@@ -183,11 +180,8 @@ def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
     return outcome if stop_error else _add_tally(outcome)
 
 
-def forecast_pairs(setup: RunSetup, like: Path | None) -> RunForecast | None:
+def forecast_pairs(setup: RunSetup) -> Forecast | None:
     """Forecast the calls, cost and time of a run. Return None if the run is complete.
-
-    The forecast is based on the run in the folder `like`. Without `like`, it is based on the run's own finished
-    annotations, or on assumptions if there are none.
 
     Raises:
         UsageError: see `forecast_run`.
@@ -199,7 +193,6 @@ def forecast_pairs(setup: RunSetup, like: Path | None) -> RunForecast | None:
         setup.config,
         prompts=setup.prompts,
         out=setup.out,
-        like=like,
         cache=setup.cache,
         retry_errors=setup.options.retry_errors,
     )

@@ -15,7 +15,6 @@ from agent.cli.options import (
     EnvOptions,
     ExecOptions,
     Formats,
-    Like,
     ListOptions,
     Map,
     ModelOptions,
@@ -69,7 +68,6 @@ def annotate(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Estimate calls, tokens, cost and time without calling a model.")
     ] = False,
-    like: Like = None,
     *,
     options: AnnotateOptions,
 ) -> None:
@@ -79,7 +77,7 @@ def annotate(
     """
     from agent.cli.annotate import run
 
-    run(pairs, tuple(without or ()), options, dry_run=dry_run, like=like)
+    run(pairs, tuple(without or ()), options, dry_run=dry_run)
 
 
 @app.command(cls=SettingsCommand)
@@ -210,20 +208,22 @@ def show(
 @add_options
 def replay(
     run_folder: RunFolder,
-    pair_id: Annotated[str | None, typer.Argument(metavar="ID", help="Id of a pair. Omit it with --all.")] = None,
+    pair_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="ID", help="Ids of pairs [default: all pairs].", show_default=False)
+    ] = None,
     *,
     options: ReplayOptions,
 ) -> None:
-    """Run recorded programs again and compare the outcomes.
+    """Run the last program of each pair again and compare the outcomes.
 
-    By default, each program runs with the recorded sandbox, limits and packages.
+    Each program runs with the recorded sandbox, limits and packages.
 
     Exit code 0: all outcomes are the same as in the run. 1: an outcome differs, or a program could not run.
-    2: the recorded environment is not available.
+    2: the recorded sandbox is not available.
     """
     from agent.cli.replay import run
 
-    run(run_folder, pair_id, options)
+    run(run_folder, pair_ids or [], options)
 
 
 @app.command()

@@ -118,10 +118,6 @@ PairsFiles = Annotated[
         "datasets, or patterns such as 'more/*.jsonl'. Pass - to read JSON Lines from standard input.",
     ),
 ]
-Like = Annotated[
-    Path | None,
-    typer.Option(metavar="RUN", help="Base the --dry-run estimate on this run, which must use the same variant."),
-]
 Codes = Annotated[
     list[str] | None,
     typer.Option(metavar="FILE", help="File with the codes of benchmarks that do not include them. Repeatable."),
@@ -306,18 +302,7 @@ class FillOptions(PoolOptions):
 class ReplayOptions(ConfigOptions):
     """Options for `agent replay`."""
 
-    flags: ClassVar[Mapping[str, str]] = SANDBOX_FLAGS
-    default: ClassVar[str | None] = "as in the run"
     settings_file: Path | None = None
-    everything: Annotated[bool, typer.Option("--all", help="Replay every pair whose program was executed.")] = False
-    sample: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Replay a random sample of N pairs. Requires --all.")
-    ] = None
-    seed: Annotated[int, typer.Option(help="Random seed for the sample.")] = 0
-    execution: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Number of the execution to replay [default: the last].")
-    ] = None
-    round: Annotated[int | None, typer.Option(min=0, metavar="N", help="Round to replay [default: the first].")] = None
     concurrency: Annotated[int, typer.Option(min=1, help="Number of parallel executions.")] = 4
     as_json: AsJson = False
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,260 +18,179 @@ from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ReplayOptions
 from agent.cli.progress import make_bar
 from agent.cli.settings import read_config
-from agent.cli.show import find_annotation
+from agent.cli.show import find_annotations
 from agent.cli.text import Console, one_line, print_json, print_text
 from agent.config import Config
-from agent.errors import UsageError
-from agent.evaluation.recorded import (
-    RecordedSandbox,
-    find_segment,
-    group_by_sandbox,
-    list_keys_with_tests,
-    merge_notes,
-    read_execution,
-    sample_keys,
-)
-from agent.evaluation.replay import ReplayCounts, ReplayFailure, ReplayResult, open_replayer
+from agent.errors import NotReplayable
+from agent.evaluation.recorded import RecordedSandbox, group_by_sandbox
+from agent.evaluation.replay import Replayer, ReplayFailure, ReplayResult
 from agent.runs.store.annotations import Key
 from agent.runs.store.run_view import RunView, load_run
+from agent.sandbox.select import LOCKED_BACKENDS, choose
 from agent.text import plural
 
 _MAX_LISTED = 50
-_CAUSES = {
-    "flaky": "flaky: the outcome varies between executions",
-    "changed": "changed: every execution now has the new outcome",
-}
-
-
-def run(folder: Path, pair_id: str | None, options: ReplayOptions) -> None:
-    """Replay one pair or all pairs, and print the outcomes.
-
-    Raises:
-        UsageError: the options contradict each other, or the folder is not a run.
-        NotReplayable: the execution cannot be repeated.
-        SandboxUnavailable: the run's sandbox does not work on this machine.
-        typer.Exit: with exit code 0 (same outcomes), 1 (an outcome differs or is missing) or 3 (interrupted).
-    """
-    with load_run(folder) as view:
-        if pair_id is not None and options.everything:
-            raise UsageError(
-                f"the pair id {pair_id!r} and --all cannot be combined. Pass an id, --all, "
-                f"or --all --sample N for a random sample."
-            )
-        if pair_id is not None:
-            replayed = _replay_one(view, pair_id, options)
-            if options.as_json:
-                print_json(_as_json(replayed))
-            else:
-                _print(replayed)
-            raise typer.Exit(DONE if replayed.same else SOME_ERRORS)
-        if not options.everything:
-            raise UsageError("no pair selected. Pass the id of a pair, or --all.")
-        run_replay = _replay_all(view, options)
-        if options.as_json:
-            print_json(_run_as_json(view.path, run_replay, options))
-        else:
-            _print_all(run_replay, options)
-        if run_replay.interrupted:
-            raise typer.Exit(STOPPED)
-        raise typer.Exit(SOME_ERRORS if run_replay.outcomes.different or run_replay.outcomes.not_run else DONE)
-
-
-def _build_config(options: ReplayOptions, sandbox: RecordedSandbox) -> Config:
-    recorded_config = sandbox.config
-    settings: dict[str, Any] = {
-        f"sandbox.{name}": value for name, value in recorded_config.sandbox.model_dump().items()
-    }
-    settings |= {f"pipeline.{name}": value for name, value in recorded_config.pipeline.model_dump().items()}
-    settings |= {"sandbox.pool": min(4, options.concurrency) if options.everything else 1, **options.values}
-    return read_config(settings, options.assignments)
 
 
 @dataclass
-class RunReplay:
-    """The progress of replaying a run.
+class _Outcomes:
+    """The outcomes so far. The keys of `notes` are distinct notes on the sandboxes."""
 
-    `chosen` maps the selected pairs and rounds to the segments (sessions) of the run in which they were executed.
-    `tested_pairs` counts all pairs with a test.
-    """
-
-    tested_pairs: int
-    chosen: Mapping[Key, int]
-    outcomes: ReplayCounts = field(default_factory=ReplayCounts)
-    notes: Sequence[str] = ()
+    same: int = 0
+    different: list[ReplayResult] = field(default_factory=list)
+    not_run: list[ReplayFailure] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
     interrupted: bool = False
-    seconds: float = 0.0
 
-    @property
-    def chosen_pairs(self) -> int:
-        """The number of selected pairs."""
-        return len({pair_id for pair_id, _ in self.chosen})
+    def add(self, outcome: ReplayResult | ReplayFailure) -> None:
+        if isinstance(outcome, ReplayFailure):
+            self.not_run.append(outcome)
+        elif outcome.differences:
+            self.different.append(outcome)
+        else:
+            self.same += 1
 
-    def count_executed(self, sample: int | None) -> int | None:
-        """Return the number of pairs with a recorded execution, or None if only the sampled pairs were looked up."""
-        return self.chosen_pairs if sample is None or self.chosen_pairs < sample else None
-
-
-def _replay_one(view: RunView, pair_id: str, options: ReplayOptions) -> ReplayResult:
-    """Replay one execution. Notes on the recorded environment precede the other notes in the result."""
-    if options.sample is not None:
-        raise UsageError("--sample selects a random sample of all pairs. Pass --all instead of a pair id.")
-    annotation = find_annotation(view, pair_id, options.round)
-    key = annotation.id, annotation.round
-    segment = read_execution(view, *key, options.execution).segment
-    [group] = group_by_sandbox(view.manifest, {key: segment}, options.values.get("sandbox.backend"))
-    config = _build_config(options, group.sandbox)
-
-    async def replay() -> ReplayResult:
-        progress = partial(print_text, Console(stderr=True))
-        async with open_replayer(view, group.sandbox, config=config, concurrency=1, progress=progress) as replayer:
-            replayed = await replayer.replay(*key, options.execution)
-            return replace(replayed, notes=(*replayer.notes, *replayed.notes))
-
-    return run_interruptible(replay())
+    def __str__(self) -> str:
+        return f"same:{self.same} different:{len(self.different)} not run:{len(self.not_run)}"
 
 
-def _replay_all(view: RunView, options: ReplayOptions) -> RunReplay:
-    if options.execution is not None or options.round is not None:
-        raise UsageError(
-            "--execution and --round select an execution of one pair. Pass the id of the pair instead of --all."
-        )
+def run(folder: Path, pair_ids: Sequence[str], options: ReplayOptions) -> None:
+    """Replay the last execution of the given pairs, or of all pairs, and print the outcomes.
+
+    Raises:
+        UsageError: the folder is not a run, or does not contain a pair.
+        NotReplayable: no program was executed, or the recorded sandbox cannot be used.
+        SandboxUnavailable: the run's sandbox does not work on this machine.
+        typer.Exit: with exit code 0 (same outcomes), 1 (an outcome differs or is missing) or 3 (interrupted).
+    """
     started_at, console = time.monotonic(), Console(stderr=True)
-    keys = list_keys_with_tests(view)
-    chosen = sample_keys(keys, options.sample, options.seed, partial(find_segment, view))
-    run_replay = RunReplay(len({pair_id for pair_id, _ in keys}), chosen)
+    with load_run(folder) as view:
+        segments = _find_segments(view, pair_ids)
+        pairs = plural(len({pair_id for pair_id, _ in segments}), "pair")
+        print_text(console, f"Replaying {plural(len(segments), 'execution')} of {pairs}")
+        outcomes = _replay(view, group_by_sandbox(view.manifest, segments), options, console)
+    for note in outcomes.notes:
+        print_text(console, f"note: {one_line(note, 400)}")
+    document = _as_json(outcomes, run=str(folder), chosen=len(segments), seconds=time.monotonic() - started_at)
+    if options.as_json:
+        print_json(document)
+    else:
+        _print(document)
+    if outcomes.interrupted:
+        raise typer.Exit(STOPPED)
+    raise typer.Exit(SOME_ERRORS if outcomes.different or outcomes.not_run else DONE)
+
+
+def _find_segments(view: RunView, pair_ids: Sequence[str]) -> dict[Key, int]:
+    """Return the segment of each execution to replay."""
+    if pair_ids:
+        keys = [(found.id, found.round) for pair_id in pair_ids for found in find_annotations(view, pair_id)]
+    else:
+        keys = sorted((annotation.id, annotation.round) for annotation in view.annotations() if annotation.test)
+    recorded = ((key, view.evidence(*key)) for key in keys)
+    segments = {key: history.segment or 0 for key, history in recorded if history is not None and history.tests}
+    unexecuted = set(pair_ids) - {pair_id for pair_id, _ in segments}
+    if unexecuted or not segments:
+        which = f"pair {min(unexecuted)!r}" if unexecuted else f"{view.path}"
+        raise NotReplayable(f"{which}: no program was executed")
+    return segments
+
+
+def _replay(
+    view: RunView, groups: Sequence[tuple[RecordedSandbox, list[Key]]], options: ReplayOptions, console: Console
+) -> _Outcomes:
+    outcomes = _Outcomes()
+    configs = [_build_config(options, sandbox, len(keys)) for sandbox, keys in groups]
 
     async def replay() -> None:
-        groups = group_by_sandbox(view.manifest, run_replay.chosen, options.values.get("sandbox.backend"))
-        configs = [_build_config(options, group.sandbox) for group in groups]
-        notes: list[Sequence[str]] = []
         with make_bar(console) as bar:
-            task = bar.add_task("", total=len(run_replay.chosen))
-            for group, config in zip(groups, configs, strict=True):
-                async with open_replayer(
-                    view,
-                    group.sandbox,
-                    config=config,
-                    concurrency=options.concurrency,
-                    progress=partial(print_text, console),
-                ) as replayer:
-                    notes.append(replayer.notes)
-                    run_replay.notes = tuple(merge_notes(groups, notes))
-                    async with aclosing(replayer.replay_all(group.keys)) as outcomes:
-                        async for outcome in outcomes:
-                            run_replay.outcomes.add(outcome)
-                            bar.update(task, advance=1, description=str(run_replay.outcomes))
+            task = bar.add_task("", total=sum(len(keys) for _, keys in groups))
+            for (sandbox, keys), config in zip(groups, configs, strict=True):
+                backend = await choose(config.sandbox, partial(print_text, console), backends=LOCKED_BACKENDS)
+                try:
+                    replayer = Replayer(view, backend, sandbox, config=config, concurrency=options.concurrency)
+                    outcomes.notes |= dict.fromkeys(replayer.notes)
+                    async with aclosing(replayer.replay_all(keys)) as results:
+                        async for result in results:
+                            outcomes.add(result)
+                            bar.update(task, advance=1, description=str(outcomes))
+                finally:
+                    await backend.close()
 
     try:
         run_interruptible(replay())
     except KeyboardInterrupt:
-        run_replay.interrupted = True
+        outcomes.interrupted = True
         print_text(console, "Interrupted. Results so far:")
-    run_replay.seconds = time.monotonic() - started_at
-    return run_replay
+    return outcomes
 
 
-def _print_notes(notes: Sequence[str]) -> None:
-    console = Console(stderr=True)
-    for note in notes:
-        print_text(console, f"note: {one_line(note, 400)}")
+def _build_config(options: ReplayOptions, sandbox: RecordedSandbox, executions: int) -> Config:
+    """Return the recorded settings, changed by the assignments on the command line."""
+    recorded = sandbox.config
+    settings: dict[str, Any] = {f"sandbox.{name}": value for name, value in recorded.sandbox.model_dump().items()}
+    settings |= {f"pipeline.{name}": value for name, value in recorded.pipeline.model_dump().items()}
+    settings["sandbox.pool"] = min(4, options.concurrency, executions)
+    config = read_config(settings, options.assignments)
+    sandbox.check(config)
+    return config
 
 
-def _print(outcome: ReplayResult) -> None:
-    _print_notes(outcome.notes)
-    console = Console()
-    print_text(console, "same outcome" if outcome.same else "different outcome", style="bold")
-    if outcome.cause is not None:
-        print_text(console, _CAUSES[outcome.cause])
-    which = f"execution {outcome.execution}" + (f" of round {outcome.round}" if outcome.round else "")
-    report = outcome.report
-    cause = "" if report.cause is None else f" (cause: {report.cause.value})"
-    passed = f"{report.passed} of {plural(len(report.cases), 'case')} passed"
-    print_text(console, f"{which}: {report.status.value}{cause}, {passed}, in {outcome.seconds:.2f} s")
-    for difference in outcome.differences:
-        then, now = difference.then or "none", difference.now or "none"
-        print_text(
-            console,
-            f"  {one_line(difference.subject)}\n    then  {one_line(then, 300)}\n    now   {one_line(now, 300)}",
-        )
+def _as_json(outcomes: _Outcomes, *, seconds: float, **more: Any) -> dict[str, Any]:
+    """Return the results as JSON. Executions with the same outcome are counted but not listed."""
+    return {
+        **more,
+        "same": outcomes.same,
+        "different": len(outcomes.different),
+        "flaky": sum(result.cause == "flaky" for result in outcomes.different),
+        "not_run": dict(Counter(failure.error.type for failure in outcomes.not_run).most_common()),
+        "interrupted": outcomes.interrupted,
+        "pairs": [
+            {
+                "id": result.id,
+                "round": result.round,
+                "cause": result.cause,
+                "differences": [asdict(difference) for difference in result.differences],
+                "recorded": result.recorded.model_dump(mode="json"),
+                "replayed": result.report.model_dump(mode="json"),
+                "notes": result.notes,
+                "seconds": round(result.seconds, 4),
+            }
+            for result in outcomes.different
+        ],
+        "pairs_not_run": [asdict(failure) | {"error": failure.error.model_dump()} for failure in outcomes.not_run],
+        "notes": list(outcomes.notes),
+        "seconds": round(seconds, 3),
+    }
 
 
-def _print_all(run_replay: RunReplay, options: ReplayOptions) -> None:
-    """Print the totals of a replayed run, and list the executions that differ or did not run."""
-    _print_notes(run_replay.notes)
-    out, outcomes, counts = partial(print_text, Console()), run_replay.outcomes, run_replay.outcomes.summarise()
-    done = outcomes.same + len(outcomes.different) + len(outcomes.not_run)
-    executed = run_replay.count_executed(options.sample)
-    number, which = (run_replay.tested_pairs, "tested") if executed is None else (executed, "executed")
-    pairs = plural(number, f"{which} pair")
-    total, unchanged, scope = f"{done:,} of {pairs}", f"{outcomes.same:,}", ""
-    if run_replay.chosen_pairs < len(run_replay.chosen):
-        total, scope = f"{plural(done, 'round')} from {run_replay.chosen_pairs:,} of {pairs}", " over pairs"
-        unchanged = f"{plural(outcomes.same, 'round')}, including all rounds of {plural(counts['pairs_same'], 'pair')}"
-    sampling = "" if options.sample is None else f" (a random sample, seed {options.seed})"
-    out(f"replayed    {total}{sampling}")
-    out(f"same        {unchanged}{_format_share(counts, scope)}")
-    more = f" ({counts['flaky']} flaky, {counts['only_messages']} only in the messages)" if outcomes.different else ""
-    out(f"different   {len(outcomes.different)}{more}")
-    if outcomes.not_run:
-        reasons = " · ".join(f"{count} {one_line(name, 60)}" for name, count in counts["not_run"].items())
-        out(f"not run     {len(outcomes.not_run)}: {reasons}")
-    out(f"time        {run_replay.seconds:.1f} s")
-    lines = [*map(_format_line, outcomes.different), *map(_format_line, outcomes.not_run)]
+def _print(document: Mapping[str, Any]) -> None:
+    """Print the totals, and list the executions that differ or did not run."""
+    out, not_run = partial(print_text, Console()), len(document["pairs_not_run"])
+    done = document["same"] + document["different"] + not_run
+    out(f"replayed    {done:,} of {plural(document['chosen'], 'execution')}")
+    out(f"same        {document['same']:,}")
+    out(f"different   {document['different']:,}" + (f" ({document['flaky']:,} flaky)" if document["flaky"] else ""))
+    if not_run:
+        reasons = " · ".join(f"{count} {one_line(name, 60)}" for name, count in document["not_run"].items())
+        out(f"not run     {not_run:,}: {reasons}")
+    out(f"time        {document['seconds']:.1f} s")
+    lines = [line for pair in (*document["pairs"], *document["pairs_not_run"]) for line in _describe(pair)]
     for line in lines[:_MAX_LISTED]:
         out(line)
     if len(lines) > _MAX_LISTED:
-        out(f"and {len(lines) - _MAX_LISTED} more. Pass --json to list all.")
+        out(f"and {len(lines) - _MAX_LISTED} more lines. Pass --json to list everything.")
 
 
-def _format_share(counts: Mapping[str, Any], scope: str) -> str:
-    if counts["share"] is None:
-        return ""
-    interval = f"95% interval{scope}: {counts['low']:.1%} to {counts['high']:.1%}"
-    return f" ({counts['share']:.1%} of executed replays; {interval})"
-
-
-def _format_line(outcome: ReplayResult | ReplayFailure) -> str:
-    place = one_line(outcome.id, 40) + (f", round {outcome.round}" if outcome.round else "")
-    if isinstance(outcome, ReplayFailure):
-        return f"  {place}: not run: {outcome.error.type}: {one_line(outcome.error.message, 200)}"
-    first, *rest = outcome.differences
-    more = f" and {len(rest)} more" if rest else ""
-    change = (
-        f"{one_line(first.subject, 60)}: {one_line(first.then or 'none', 80)} → {one_line(first.now or 'none', 80)}"
-    )
-    return f"  {place}: {outcome.cause}: {change}{more}"
-
-
-def _as_json(outcome: ReplayResult) -> dict[str, Any]:
-    return {
-        "id": outcome.id,
-        "round": outcome.round,
-        "execution": outcome.execution,
-        "same": outcome.same,
-        "cause": outcome.cause,
-        "differences": [asdict(difference) for difference in outcome.differences],
-        "recorded": outcome.recorded.model_dump(mode="json"),
-        "replayed": outcome.report.model_dump(mode="json"),
-        "notes": outcome.notes,
-        "seconds": round(outcome.seconds, 4),
-    }
-
-
-def _run_as_json(run: Path, run_replay: RunReplay, options: ReplayOptions) -> dict[str, Any]:
-    """Return the results of replaying a run as JSON. Pairs with the same outcome are counted but not listed."""
-    return {
-        "run": str(run),
-        "tested": run_replay.tested_pairs,
-        "executions": None if run_replay.count_executed(options.sample) is None else len(run_replay.chosen),
-        "chosen": len(run_replay.chosen),
-        "sample": options.sample,
-        "seed": options.seed,
-        "interrupted": run_replay.interrupted,
-        **run_replay.outcomes.summarise(),
-        "level": 0.95,
-        "pairs": [_as_json(outcome) for outcome in run_replay.outcomes.different],
-        "pairs_not_run": [asdict(pair) | {"error": pair.error.model_dump()} for pair in run_replay.outcomes.not_run],
-        "notes": run_replay.notes,
-        "seconds": round(run_replay.seconds, 3),
-    }
+def _describe(pair: Mapping[str, Any]) -> Iterator[str]:
+    place = one_line(pair["id"], 40) + (f", round {pair['round']}" if pair["round"] else "")
+    if "error" in pair:
+        yield f"  {place}: not run: {pair['error']['type']}: {one_line(pair['error']['message'], 200)}"
+        return
+    yield f"  {place}: {pair['cause']}"
+    for difference in pair["differences"]:
+        then, now = (one_line(difference[name] or "none", 80) for name in ("then", "now"))
+        what = " of ".join(filter(None, (difference["kind"], one_line(difference["case"], 60))))
+        yield f"    {what}: {then} → {now}"
+    for note in pair["notes"]:
+        yield f"    note: {one_line(note, 200)}"

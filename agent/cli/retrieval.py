@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from agent.cli.declaring import SettingsCommand, add_options
-from agent.cli.options import AsJson, Codes, Language, Like, Map, PoolOptions, SearcherOptions, Split, Without
+from agent.cli.options import AsJson, Codes, Language, Map, PoolOptions, SearcherOptions, Split, Without
 
 app = typer.Typer(no_args_is_help=True, help="Measure how well code searchers answer queries.")
 
@@ -160,7 +160,6 @@ def judge(
         bool,
         typer.Option("--dry-run", help="Print the number of results to judge and the estimated cost, then exit."),
     ] = False,
-    like: Like = None,
     *,
     options: PoolOptions,
 ) -> None:
@@ -170,4 +169,4 @@ def judge(
     """
     from agent.cli.retrieval_judge import run
 
-    run(folder, depth, tuple(without or ()), options, dry_run=dry_run, like=like)
+    run(folder, depth, tuple(without or ()), options, dry_run=dry_run)

@@ -45,7 +45,6 @@ def run(
     options: PoolOptions,
     *,
     dry_run: bool,
-    like: Path | None,
 ) -> None:
     """Pool unjudged search results, annotate them, write the judgements, and print how the metrics change.
 
@@ -57,8 +56,6 @@ def run(
         typer.Exit: the command finished or stopped. The exit codes are the same as for `agent annotate`.
     """
     console = Console(stderr=True)
-    if like is not None and not dry_run:
-        raise UsageError("--like has no effect without --dry-run. Add --dry-run, or remove --like.")
     with open_for_writing(folder) as retrieval:
         if not retrieval.rankings:
             raise UsageError(f"{folder} has no rankings. Create them with: agent retrieval run BENCHMARK -o {folder}")
@@ -68,7 +65,7 @@ def run(
     print_text(console, f"{plural(pool.pairs, 'pair')} in {folder / POOL}, {len(pool.new):,} of them new")
     judge_options = replace(options, out=folder / JUDGED)
     if dry_run:
-        _estimate(folder, pool, without, judge_options, like, console)
+        _estimate(folder, pool, without, judge_options, console)
         return
     try:
         code = _annotate(folder / POOL, without, judge_options, console) if pool.pairs else DONE
@@ -97,7 +94,6 @@ def _estimate(
     pool: JudgingPool,
     without: tuple[str, ...],
     options: PoolOptions,
-    like: Path | None,
     console: Console,
 ) -> None:
     estimate = None
@@ -107,9 +103,9 @@ def _estimate(
             pool.write(pairs)
             # an estimate calls no model and needs no API key
             setup = read_setup([pairs], without, options, console, api_key="none")
-            estimate = forecast_pairs(setup, like)
+            estimate = forecast_pairs(setup)
     sizes = {"folder": str(folder), "pool": pool.pairs, "new": len(pool.new)}
-    report_estimate(estimate, folder / JUDGED, console, as_json=options.as_json, **sizes)
+    report_estimate(estimate, folder / JUDGED, as_json=options.as_json, **sizes)
 
 
 def _annotate(pool: Path, without: tuple[str, ...], options: PoolOptions, console: Console) -> int:

@@ -76,7 +76,7 @@ def run(
         if pair_id is None:
             _show_run(view, Listing(list_options), as_json)
             return
-        annotations = _find_annotations(view, pair_id, round)
+        annotations = find_annotations(view, pair_id, round)
         if view.has_evidence:
             histories = [view.evidence(pair_id, annotation.round) for annotation in annotations]
         else:
@@ -92,16 +92,12 @@ def run(
         _print_pair(annotations, histories, prompts=prompts)
 
 
-def find_annotation(view: RunView, pair_id: str, round: int | None) -> Annotation:
-    """Return the annotation of a pair in a round, by default in the first round.
+def find_annotations(view: RunView, pair_id: str, round: int | None = None) -> list[Annotation]:
+    """Return the annotations of a pair in all rounds, or only in `round`.
 
     Raises:
         UsageError: the run does not contain the pair or the round. The message suggests similar ids.
     """
-    return _find_annotations(view, pair_id, round)[0]
-
-
-def _find_annotations(view: RunView, pair_id: str, round: int | None) -> list[Annotation]:
     rounds = view.index.list_rounds(pair_id)
     annotations = [view.annotation(pair_id, number) for number in rounds if round in (None, number)]
     if annotations:

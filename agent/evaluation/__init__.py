@@ -1,1 +1,1 @@
-"""Evaluation of runs: scores against gold labels, ablations, cost forecasts and replays."""
+"""Evaluation of runs: scores against gold labels, ablations, forecasts and replays."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from itertools import chain
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from agent.config import LIMITS, Config, SandboxConfig
+from agent.config import LIMITS, Config
 from agent.errors import NotReplayable
 from agent.languages.canonical import canonicalise
 from agent.pipeline.history import Command, Execution, History, Program
@@ -22,61 +20,45 @@ from agent.runs.store.run_view import RunView
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.commands import RunCommand, plan
 from agent.sandbox.registry import REGISTRY
-from agent.text import describe_error, plural
-from agent.types import CaseResult, Cause, Pair, Status, TestReport
+from agent.text import describe_error
+from agent.types import CaseResult, Pair, Status, TestReport
 
 _ENVIRONMENT = re.compile(r"/envs/[0-9a-f]{8,64}\b")
 
 
 @dataclass(frozen=True)
 class RecordedExecution:
-    """A recorded execution of a test program.
+    """The last execution that tested the snippet of a pair in a round.
 
-    `number` counts the executions for a pair in a round, starting from 1. `commands` ran in the sandbox before the
-    program. `segment` is the number of the manifest's segment, or 0 if it is unknown. `flaky` is true if the run found
-    that the outcome of the program varies.
+    `commands` ran in the sandbox before the program.
     """
 
     pair: Pair
     round: int
-    number: int
     execution: Execution
     program: Program
-    segment: int = 0
-    commands: tuple[tuple[str, ...], ...] = ()
-    flaky: bool = False
+    commands: tuple[tuple[str, ...], ...]
 
 
-def read_execution(view: RunView, pair_id: str, round: int = 0, number: int | None = None) -> RecordedExecution:
-    """Read an execution for a pair. The default is the last execution, on which the label is based.
+def read_execution(view: RunView, pair_id: str, round: int = 0) -> RecordedExecution | None:
+    """Read the last execution for a pair in a round, or return None if no program was executed.
 
     Raises:
-        NotReplayable: the execution does not exist, or its program was not recorded.
+        NotReplayable: the program was not recorded.
         RunFolderError: the run's evidence is damaged.
     """
     history = view.evidence(pair_id, round)
-    if history is None:
-        raise NotReplayable(f"pair {pair_id!r}: the run has no evidence for this pair")
-    tests = history.tests
-    if not tests:
-        raise NotReplayable(f"pair {pair_id!r}: no program was executed")
-    number = len(tests) if number is None else number
-    if not 1 <= number <= len(tests):
-        raise NotReplayable(f"pair {pair_id!r}: execution {number} does not exist. Choose 1 to {len(tests)}.")
-    execution = tests[number - 1]
+    if history is None or not history.tests:
+        return None
+    execution = history.tests[-1]
     if execution.program >= len(history.programs):
-        raise NotReplayable(f"pair {pair_id!r}: the program of execution {number} was not recorded")
-    annotation = view.annotation(pair_id, round)
-    test = None if annotation is None else annotation.test
+        raise NotReplayable(f"pair {pair_id!r}: the executed program was not recorded")
     return RecordedExecution(
         pair=history.pair,
         round=round,
-        number=number,
         execution=execution,
         program=history.programs[execution.program],
-        segment=history.segment or 0,
         commands=tuple(_iterate_commands(history, execution)),
-        flaky=test is not None and test.cause is Cause.FLAKY,
     )
 
 
@@ -92,49 +74,6 @@ def _iterate_commands(history: History, execution: Execution) -> Iterator[tuple[
             yield step.argv
 
 
-def list_keys_with_tests(view: RunView) -> list[Key]:
-    """Return the sorted keys of annotations with a test report, including those whose program was never executed.
-
-    Raises:
-        RunFolderError: the run is damaged.
-    """
-    return sorted((annotation.id, annotation.round) for annotation in view.annotations() if annotation.test)
-
-
-def find_segment(view: RunView, key: Key) -> int | None:
-    """Return the number of the manifest segment in which the programs for a pair and round were executed.
-
-    The number is 0 if the segment is unknown, and None if no program was executed.
-
-    Raises:
-        RunFolderError: the run is damaged.
-    """
-    history = view.evidence(*key)
-    return None if history is None or not history.tests else history.segment or 0
-
-
-def sample_keys(
-    keys: Sequence[Key], size: int | None, seed: int, segment_of: Callable[[Key], int | None]
-) -> dict[Key, int]:
-    """Sample `size` pairs with executed programs. If `size` is None, select all pairs with executed programs.
-
-    Return the segment of each sampled key, in the order of `keys`. `segment_of` is called only for pairs that were
-    drawn.
-    """
-    rounds: dict[str, list[Key]] = {}
-    for key in keys:
-        rounds.setdefault(key[0], []).append(key)
-    segments: dict[Key, int] = {}
-    drawn = 0
-    for pair_id in random.Random(seed).sample(list(rounds), len(rounds)):
-        if drawn == size:
-            break
-        executed = {key: segment for key in rounds[pair_id] if (segment := segment_of(key)) is not None}
-        segments |= executed
-        drawn += bool(executed)
-    return {key: segments[key] for key in keys if key in segments}
-
-
 @dataclass(frozen=True)
 class Difference:
     """A difference between two test reports. `case` names a test case or, if empty, the whole program.
@@ -147,13 +86,6 @@ class Difference:
     case: str
     then: str
     now: str
-
-    @property
-    def subject(self) -> str:
-        """What differs, as text for display."""
-        if not self.case:
-            return self.kind
-        return self.case if self.kind == "outcome" else f"{self.kind} of {self.case}"
 
 
 def compare_reports(then: TestReport, now: TestReport) -> tuple[Difference, ...]:
@@ -222,10 +154,8 @@ class RecordedSandbox:
     package: str | None = None
 
     @classmethod
-    def of(cls, manifest: Mapping[str, Any], segment: int, backend: str | None = None) -> RecordedSandbox:
-        """Read the sandbox from a segment of a manifest.
-
-        `segment` counts from 1. `backend` replaces the recorded backend.
+    def of(cls, manifest: Mapping[str, Any], segment: int) -> RecordedSandbox:
+        """Read the sandbox from a segment of a manifest. `segment` counts from 1.
 
         Raises:
             NotReplayable: no program was executed in the segment, its backend is unknown, or its settings are invalid.
@@ -237,21 +167,19 @@ class RecordedSandbox:
             raise NotReplayable(
                 f"segment {segment} of the run's manifest has no sandbox, because no program was executed"
             )
-        recorded = described.get("backend")
-        if backend is None and recorded not in REGISTRY:
-            raise NotReplayable(
-                f"the run's backend {format_value(recorded)} is not built in. Choose another backend with --sandbox."
-            )
+        backend = described.get("backend", "")
+        if backend not in REGISTRY:
+            raise NotReplayable(f"the run's sandbox backend {format_value(backend)} is not built in")
         identity = manifest["identity"]
         sandbox = {
             **_select(_IDENTITY_SETTINGS, identity.get("sandbox")),
             **_select(LIMITS, environment.get("limits")),
-            "backend": backend or recorded,
+            "backend": backend,
         }
-        if not _runs_images(sandbox["backend"]):
+        if not _runs_images(backend):
             # the backend uses an interpreter on the host, which may differ from the interpreter of this process
             minor = ".".join(described.get("python", "").split(".")[:2])
-            sandbox |= {"python": minor} if recorded == sandbox["backend"] and minor else {}
+            sandbox |= {"python": minor} if minor else {}
             sandbox.pop("image", None)
         try:
             config = Config.model_validate(
@@ -281,13 +209,12 @@ class RecordedSandbox:
         if self.image is not None and sandbox.image is None and _runs_images(sandbox.backend):
             raise NotReplayable(
                 f"the run used the image {format_value(self.image)}. A replay does not trust images that are named "
-                "in a run folder. If you trust the image, pass --image NAME. Otherwise, choose another sandbox "
-                "(--sandbox bwrap)."
+                "in a run folder. If you trust the image, pass -c sandbox.image=NAME."
             )
         if self.mounts and not sandbox.mount_ro:
             raise NotReplayable(
                 f"the run mounted {format_value(' '.join(self.mounts))}. A replay does not trust mounts that are "
-                "listed in a run folder. If programs may read these files, pass --mount-ro HOST:BOX."
+                "listed in a run folder. If programs may read these files, pass -c sandbox.mount_ro=HOST:BOX."
             )
 
     def list_notes(self, config: Config, backend: SandboxBackend) -> list[str]:
@@ -331,57 +258,23 @@ def _runs_images(backend: str) -> bool:
     return backend not in REGISTRY or REGISTRY[backend].runs_images
 
 
-@dataclass(frozen=True)
-class ReplayGroup:
-    """Pairs and rounds whose programs ran in sandboxes with the same settings."""
-
-    sandbox: RecordedSandbox
-    keys: Sequence[Key] = ()
-
-
 def group_by_sandbox(
-    manifest: Mapping[str, Any], segments: Mapping[Key, int], backend: str | None = None
-) -> list[ReplayGroup]:
-    """Group pairs and rounds by their recorded sandbox.
+    manifest: Mapping[str, Any], segments: Mapping[Key, int]
+) -> list[tuple[RecordedSandbox, list[Key]]]:
+    """Group pairs and rounds by their recorded sandbox. `segments` maps each of them to its segment of the manifest.
 
-    A run has several sandboxes if it was resumed with other limits. `backend` replaces the recorded backends.
+    A run has several sandboxes if it was resumed with other limits.
 
     Raises:
-        NotReplayable: no program was executed in the run or in a segment, or a segment's backend or settings are
-            invalid.
+        NotReplayable: no program was executed in a segment, or a segment's backend or settings are invalid.
     """
-    if not any(segment["environment"].get("sandbox") for segment in manifest["segments"]):
-        raise NotReplayable("the run has no sandbox, because no program was executed")
-    sandboxes = {number: RecordedSandbox.of(manifest, number, backend) for number in sorted(set(segments.values()))}
-    groups: list[ReplayGroup] = []
-    for sandbox in sandboxes.values():
-        if all(sandbox != group.sandbox for group in groups):
-            keys = [key for key, number in segments.items() if sandboxes[number] == sandbox]
-            groups.append(ReplayGroup(sandbox, keys))
+    groups: list[tuple[RecordedSandbox, list[Key]]] = []
+    for number in sorted(set(segments.values())):
+        sandbox = RecordedSandbox.of(manifest, number)
+        keys = [key for key, segment in segments.items() if segment == number]
+        same = next((group for other, group in groups if other == sandbox), None)
+        if same is None:
+            groups.append((sandbox, keys))
+        else:
+            same += keys
     return groups
-
-
-def merge_notes(groups: Sequence[ReplayGroup], notes: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Iterate over the distinct notes of replayed groups.
-
-    If the groups differ, the first note describes the differences. `notes` contains the notes of each group. It is
-    shorter than `groups` if the replay was interrupted.
-    """
-    labels = _describe_groups(groups)
-    if any(labels):
-        parts = [f"{label} ({plural(len(group.keys), 'program')})" for label, group in zip(labels, groups, strict=True)]
-        yield (
-            f"recorded settings differ within the run: {' and '.join(parts)}. Each "
-            "program is replayed with its recorded settings, unless another note says otherwise."
-        )
-    for note in dict.fromkeys(chain.from_iterable(notes)):
-        matching = [label for label, group_notes in zip(labels, notes, strict=False) if note in group_notes]
-        where = "" if len(matching) == len(notes) else " or ".join(filter(None, matching))
-        yield f"programs with {where}: {note}" if where else note
-
-
-def _describe_groups(groups: Sequence[ReplayGroup]) -> list[str]:
-    """Describe the settings of each group that differ between groups, for example `memory_mb 1024`."""
-    settings = [group.sandbox.config.sandbox.model_dump() for group in groups]
-    names = [name for name in SandboxConfig.model_fields if len({repr(values[name]) for values in settings}) > 1]
-    return [", ".join(f"{name} {format_value(values[name])}" for name in names) for values in settings]

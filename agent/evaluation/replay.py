@@ -1,57 +1,43 @@
-"""Replays recorded executions in fresh sandboxes with the recorded packages, and counts the outcomes."""
+"""Replays recorded executions in fresh sandboxes with the recorded packages, and compares the outcomes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import astuple, dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from agent.config import Config
-from agent.errors import (
-    DependencyUnavailable,
-    LockUnavailable,
-    NotReplayable,
-    PairError,
-    UnsupportedLanguage,
-)
+from agent.errors import DependencyUnavailable, LockUnavailable, NotReplayable, PairError, UnsupportedLanguage
 from agent.evaluation.recorded import Difference, RecordedExecution, RecordedSandbox, compare_reports, read_execution
-from agent.evaluation.statistics import wilson_interval
 from agent.languages import built_in_languages
 from agent.languages.base import MalformedProgram
 from agent.runs.store.annotations import Key
 from agent.runs.store.run_view import RunView
 from agent.sandbox.base import Environment, SandboxBackend
-from agent.sandbox.select import LOCKED_BACKENDS, choose
 from agent.sandbox.session import SandboxGates, SandboxSession
 from agent.streams import run_concurrently
 from agent.types import ErrorInfo, TestReport
+
+_REPEATS = 2
 
 
 @dataclass(frozen=True)
 class ReplayResult:
     """A replayed execution and its differences from the recorded execution.
 
-    If there are no differences, `cause` is None. Otherwise, `cause` is `flaky` if the outcome varied between replays or
-    in the run, and `changed` if the outcome did not vary. `seconds` is the duration of the replayed execution.
+    If there are no differences, `cause` is None. Otherwise, `cause` is `flaky` if the outcome varied between replays,
+    and `changed` if it did not vary. `seconds` is the duration of the replayed execution.
     """
 
     id: str
     round: int
-    execution: int
     recorded: TestReport
     report: TestReport
     differences: tuple[Difference, ...] = ()
     cause: Literal["flaky", "changed"] | None = None
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
-
-    @property
-    def same(self) -> bool:
-        """Whether the outcome equals the recorded outcome."""
-        return not self.differences
 
 
 @dataclass(frozen=True)
@@ -75,7 +61,6 @@ class Replayer:
         sandbox: The recorded sandbox of the executions to replay (see `group_by_sandbox`).
         config: Settings that provide the timeouts. Defaults to the recorded settings.
         concurrency: Maximum number of concurrent executions.
-        repeats: Maximum number of additional executions if the outcome differs, to detect flaky programs.
     """
 
     def __init__(
@@ -86,7 +71,6 @@ class Replayer:
         *,
         config: Config | None = None,
         concurrency: int = 4,
-        repeats: int = 2,
     ) -> None:
         config = config or sandbox.config
         self._view = view
@@ -94,21 +78,24 @@ class Replayer:
         self._pipeline = config.pipeline
         self._languages = built_in_languages()
         self._concurrency = concurrency
-        self._repeats = repeats
         self._gates = SandboxGates(asyncio.Semaphore(config.sandbox.starts), asyncio.Semaphore(concurrency))
         self._same_interpreter = sandbox.has_same_interpreter(backend)
         self.notes = tuple(sandbox.list_notes(config, backend))
 
-    async def replay(self, pair_id: str, round: int = 0, number: int | None = None) -> ReplayResult:
-        """Replay an execution of a pair (default: the last execution) and compare the outcomes.
+    async def replay(self, pair_id: str, round: int = 0) -> ReplayResult:
+        """Replay the last execution of a pair and compare the outcomes.
+
+        Programs whose outcome differs are executed again, to detect flaky programs.
 
         Raises:
-            NotReplayable: the execution does not exist, or its record is incomplete.
+            NotReplayable: no program was executed, or its record is incomplete.
             LockUnavailable: the recorded package versions are not available.
             UnsupportedLanguage: the language of the pair is not supported.
             SandboxError: the sandbox failed.
         """
-        recorded = read_execution(self._view, pair_id, round, number)
+        recorded = read_execution(self._view, pair_id, round)
+        if recorded is None:
+            raise NotReplayable(f"pair {pair_id!r}: no program was executed")
         environment, notes = await self._acquire_environment(recorded)
         key = None if environment is None else environment.key
         try:
@@ -116,8 +103,7 @@ class Replayer:
             differences = compare_reports(recorded.execution.report, result.report)
             cause: Literal["flaky", "changed"] | None = None
             if differences:
-                is_flaky = recorded.flaky or await self._is_flaky(recorded, key, result.report)
-                cause = "flaky" if is_flaky else "changed"
+                cause = "flaky" if await self._is_flaky(recorded, key, result.report) else "changed"
         finally:
             if key is not None:
                 self._backend.environments.release(key)
@@ -171,7 +157,7 @@ class Replayer:
         return built, notes if self._same_interpreter else []
 
     async def _is_flaky(self, recorded: RecordedExecution, environment: str | None, report: TestReport) -> bool:
-        for _ in range(self._repeats):
+        for _ in range(_REPEATS):
             if compare_reports(report, (await self._run_program(recorded, environment)).report):
                 return True
         return False
@@ -201,82 +187,8 @@ class Replayer:
         return ReplayResult(
             id=pair.id,
             round=recorded.round,
-            execution=recorded.number,
             recorded=recorded.execution.report,
             report=report,
             notes=tuple(notes),
             seconds=result.seconds,
         )
-
-
-@asynccontextmanager
-async def open_replayer(
-    view: RunView,
-    sandbox: RecordedSandbox,
-    *,
-    config: Config | None = None,
-    concurrency: int = 4,
-    progress: Callable[[str], None] = lambda _line: None,
-) -> AsyncIterator[Replayer]:
-    """Start the backend that `config` specifies (default: the recorded settings). Yield a replayer that uses it.
-
-    `progress` is called with each status line.
-
-    Raises:
-        NotReplayable: the run used an image or mounts, but `config` does not provide them.
-        SandboxUnavailable: the backend does not work on this machine.
-    """
-    config = config or sandbox.config
-    sandbox.check(config)
-    backend = await choose(config.sandbox, progress, backends=LOCKED_BACKENDS)
-    try:
-        yield Replayer(view, backend, sandbox, config=config, concurrency=concurrency)
-    finally:
-        await backend.close()
-
-
-@dataclass
-class ReplayCounts:
-    """Counts of replayed executions, and lists of the executions that differ or could not be replayed."""
-
-    same: int = 0
-    different: list[ReplayResult] = field(default_factory=list)
-    not_run: list[ReplayFailure] = field(default_factory=list)
-    _pairs: dict[str, bool] = field(default_factory=dict)
-
-    def add(self, outcome: ReplayResult | ReplayFailure) -> None:
-        if isinstance(outcome, ReplayFailure):
-            self.not_run.append(outcome)
-            return
-        self._pairs[outcome.id] = outcome.same and self._pairs.get(outcome.id, True)
-        self.same += outcome.same
-        if not outcome.same:
-            self.different.append(outcome)
-
-    def __str__(self) -> str:
-        return f"same:{self.same} different:{len(self.different)} not run:{len(self.not_run)}"
-
-    def summarise(self) -> dict[str, Any]:
-        """Return the counts as JSON values. Executions that ran are either `same` or `different`.
-
-        `share` is `pairs_same` divided by `pairs_replayed`, or None if no pairs were replayed. A pair is the same if
-        all its replayed rounds are the same. `low` and `high` are the bounds of the Wilson 95% interval for `share`.
-        The interval is based on pairs, because rounds of the same pair are not independent. `flaky` and
-        `only_messages` count subsets of `different`.
-        """
-        pairs, same = len(self._pairs), sum(self._pairs.values())
-        low, high = astuple(wilson_interval(same, pairs)) if pairs else (None, None)
-        return {
-            "pairs_replayed": pairs,
-            "pairs_same": same,
-            "same": self.same,
-            "different": len(self.different),
-            "flaky": sum(result.cause == "flaky" for result in self.different),
-            "only_messages": sum(
-                {difference.kind for difference in result.differences} == {"message"} for result in self.different
-            ),
-            "not_run": dict(Counter(failure.error.type for failure in self.not_run).most_common()),
-            "share": same / pairs if pairs else None,
-            "low": low,
-            "high": high,
-        }

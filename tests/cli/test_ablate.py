@@ -217,7 +217,7 @@ def test_interrupted_ablation_resumes_without_repeating_calls(agent: Commands) -
             refused = agent(reading, "out")
             assert refused.code == 2
             assert "out/ps_fa, out/single_llm" in refused.err
-        assert "out/ps_fa, out/single_llm" in agent("replay", "out", "--all").err
+        assert "out/ps_fa, out/single_llm" in agent("replay", "out").err
         done = agent(*command, "--json")
     assert done.code == 0
     requests_by_body = Counter(json.dumps(request.body) for request in server.requests)

@@ -62,7 +62,7 @@ def run(agent: Commands) -> Commands:
         "show run",
         "report run",
         "score run --gold gold.jsonl --resamples 20000",
-        "replay run --all --json",
+        "replay run --json",
         "annotate p.jsonl -o new --model heuristic --sandbox bwrap",
         "ablate p.jsonl -o table --gold gold.jsonl --model heuristic --sandbox bwrap --variants full,ps_fa",
     ],
@@ -85,7 +85,7 @@ def test_ctrl_c_at_any_moment_ends_without_traceback(run: Commands, command: str
 
 @pytest.mark.long
 @pytest.mark.bwrap
-@pytest.mark.parametrize("command", ["replay run --all", "annotate p.jsonl -o new --model heuristic --sandbox bwrap"])
+@pytest.mark.parametrize("command", ["replay run", "annotate p.jsonl -o new --model heuristic --sandbox bwrap"])
 def test_second_ctrl_c_leaves_no_process_behind(run: Commands, command: str) -> None:
     for seconds in (0.0, 0.2):
         process = Process(run.folder, *command.split())

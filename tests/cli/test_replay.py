@@ -53,54 +53,39 @@ def read_figures(out: str, name: str) -> list[float]:
     return [float(number) for row in re.findall(rf"^{name} +(.*)$", out, re.M) for number in re.findall(r"[\d.]+", row)]
 
 
-def test_one_pair_has_the_same_outcome(agent: Commands) -> None:
-    annotate(agent, {"fails": FAILS})
-    result = agent("replay", "run", "fails")
-    assert result.code == 0
-    assert "execution 1: failed (cause: snippet), 0 of 1 " in result.out
-    assert "note" not in result.err
-    document = agent("replay", "run", "fails", "--json").json
-    assert (document["id"], document["same"], document["differences"], document["notes"]) == ("fails", True, [], [])
-    assert document["recorded"] == document["replayed"]
-
-
-def test_replay_all_prints_share_and_interval(agent: Commands) -> None:
+def test_without_ids_all_executed_pairs_are_replayed(agent: Commands) -> None:
     annotate(agent, {"fails": FAILS, "passes": PASSES, "chance": CHANCE})
-    result = agent("replay", "run", "--all")
+    result = agent("replay", "run")
     assert result.code == 1
-    assert read_figures(result.out, "replayed") == [3, 3]
-    assert read_figures(result.out, "same") == [2, 66.7, 95, 20.8, 93.9]
-    assert read_figures(result.out, "different") == [1, 1, 0]
-    assert "\n  chance: flaky: " in result.out
+    assert "3 executions of 3 pairs" in result.err
+    assert "note" not in result.err
+    assert [read_figures(result.out, name) for name in ("replayed", "same", "different")] == [[3, 3], [2], [1, 1]]
+    assert "\n  chance: flaky\n    " in result.out
 
 
-def test_interval_is_over_pairs_with_the_same_outcome_in_all_rounds(agent: Commands) -> None:
-    annotate(agent, {"fails": FAILS, "passes": PASSES, "chance": CHANCE}, "--rounds", "3")
-    result = agent("replay", "run", "--all")
-    assert result.code == 1
-    assert read_figures(result.out, "replayed") == [9, 3, 3]
-    assert read_figures(result.out, "same") == [6, 2, 66.7, 95, 20.8, 93.9]
-    document = agent("replay", "run", "--all", "--json").json
-    assert (document["executions"], document["same"], document["different"]) == (9, 6, 3)
-    assert (document["pairs_replayed"], document["pairs_same"], document["not_run"]) == (3, 2, {})
+def test_ids_select_pairs_with_all_rounds(agent: Commands) -> None:
+    annotate(agent, {"fails": FAILS, "passes": PASSES, "chance": CHANCE}, "--rounds", "2")
+    assert agent("replay", "run", "fails").code == 0
+    document = agent("replay", "run", "fails", "chance", "--json").json
+    assert (document["chosen"], document["same"], document["different"], document["flaky"]) == (4, 2, 2, 2)
     assert {(outcome["id"], outcome["cause"]) for outcome in document["pairs"]} == {("chance", "flaky")}
-    out = agent("replay", "run", "--all", "--sample", "1", "--seed", "1").out
-    assert read_figures(out, "replayed") == [3, 1, 3, 1]
+    assert document["pairs"][0]["recorded"] != document["pairs"][0]["replayed"]
+    assert (document["pairs_not_run"], document["notes"]) == ([], [])
 
 
-def test_changed_mounts_and_limits_are_reported(agent: Commands, open_folder: Path) -> None:
+def test_mounts_are_passed_again_and_changed_settings_are_reported(agent: Commands, open_folder: Path) -> None:
     (file := open_folder / "file.txt").write_text("as it was")
-    mount = ("--mount-ro", f"{file}:/data/file.txt")
-    annotate(agent, {"reads": program_reading("/data/file.txt")}, *mount, "--memory", "300")
+    mount = ("-c", f"sandbox.mount_ro=['{file}:/data/file.txt']")
+    annotate(agent, {"reads": program_reading("/data/file.txt")}, *mount, "-c", "sandbox.memory_mb=300")
     unmounted = agent("replay", "run", "reads")
     assert (unmounted.code, unmounted.out) == (2, "")
-    assert "--mount-ro HOST:BOX" in unmounted.err
+    assert "sandbox.mount_ro=HOST:BOX" in unmounted.err
     assert agent("replay", "run", "reads", *mount).code == 0
     file.write_text("something else")
-    result = agent("replay", "run", "reads", "--memory", "200", *mount)
+    result = agent("replay", "run", "reads", "-c", "sandbox.memory_mb=200", *mount)
     assert result.code == 1
-    assert "\nchanged: " in result.out
-    assert "  test_file\n    then  passed\n    now   failed\n" in result.out
+    assert "\n  reads: changed\n" in result.out
+    assert "    outcome of test_file: passed → failed\n" in result.out
     assert re.search(r"^note: memory_mb: .*300.*200", result.err, re.M)
     assert re.search(rf"^note: .*{file}:/data/file\.txt", result.err, re.M)
 
@@ -111,15 +96,12 @@ FILLS = "# <candidate>\n\n\ndef test_room():\n    assert open('/tmp/x', 'wb').wr
 def test_programs_are_replayed_with_their_recorded_limits(agent: Commands) -> None:
     roomy, tight, other = (("-c", f"sandbox.files_mb={size}") for size in (64, 8, 32))
     annotate_in_starts(agent, {"first": FILLS, "second": FILLS}, ("--limit", "1", *roomy), tight, other)
-    document = agent("replay", "run", "first", "--json").json
-    assert (document["same"], document["recorded"]["status"], document["notes"]) == (True, "passed", [])
-    document = agent("replay", "run", "--all", "--json").json
-    (note,) = document["notes"]
-    assert re.findall(r"files_mb (\d+)", note) == ["64", "8"]
-    assert (document["same"], document["pairs_replayed"]) == (2, 2)
+    document = agent("replay", "run", "--json").json
+    assert (document["chosen"], document["same"], document["notes"]) == (2, 2, [])
     over = agent("replay", "run", "first", *tight, "--json").json
     (note,) = over["notes"]
-    assert (over["replayed"]["passed"], re.findall(r"\d+", note)) == (0, ["64", "8"])
+    (pair,) = over["pairs"]
+    assert (pair["replayed"]["passed"], re.findall(r"\d+", note)) == (0, ["64", "8"])
 
 
 def test_unavailable_packages_are_an_error_not_a_different_outcome(
@@ -134,12 +116,13 @@ def test_unavailable_packages_are_an_error_not_a_different_outcome(
     assert agent("replay", "run", "packaged", **index).code == 0
     wheel.unlink()
     _forget_environment(agent, index)
-    result = agent("replay", "run", "packaged", **index)
-    assert (result.code, result.out) == (2, "")
-    assert f"pyyaml=={version}" in result.err
-    document = agent("replay", "run", "--all", "--json", **index)
-    assert (document.code, document.json["same"], document.json["share"]) == (1, 1, 1.0)
-    assert document.json["not_run"] == {"LockUnavailable": 1}
+    result = agent("replay", "run", "--json", **index)
+    document = result.json
+    assert (result.code, document["same"], document["different"]) == (1, 1, 0)
+    assert document["not_run"] == {"LockUnavailable": 1}
+    (failure,) = document["pairs_not_run"]
+    assert (failure["id"], failure["round"]) == ("packaged", 0)
+    assert f"pyyaml=={version}" in failure["error"]["message"]
 
 
 def _forget_environment(agent: Commands, index: Mapping[str, str]) -> None:
@@ -159,7 +142,7 @@ def _forget_environment(agent: Commands, index: Mapping[str, str]) -> None:
 def test_ctrl_c_prints_the_results_so_far(agent: Commands) -> None:
     annotate(agent, {"1": PASSES, "2": ENDLESS}, "--timeout", "0.5", "--without", "repair")
     process = agent.start(
-        "replay", "run", "--all", "--json", "--concurrency", "1", "-c", "pipeline.test_timeout=300", "-c",
+        "replay", "run", "--json", "--concurrency", "1", "-c", "pipeline.test_timeout=300", "-c",
         "sandbox.pool=0",
     )  # fmt: skip
     # programs run in order of their ids, so a process busy for a second is the second one, which never ends
@@ -186,18 +169,16 @@ def _read_seconds(pid: int) -> float:
     return int(fields[11]) / os.sysconf("SC_CLK_TCK")
 
 
-def test_invalid_selection_is_rejected(agent: Commands) -> None:
+def test_unusable_selection_is_rejected(agent: Commands) -> None:
     annotate(agent, {"p1": PASSES})
+    agent("annotate", "p.jsonl", "-o", "untested", "--variant", "single_llm", "--model", "heuristic")
     for arguments, message in (
-        ((), "--all"),
-        (("p1", "--all"), "'p1'"),
-        (("--all", "--execution", "1"), "--execution"),
-        (("p1", "--execution", "2"), "execution 2"),
-        (("p1", "--round", "2"), "round 2"),
-        (("p11",), "'p1'"),
-        (("p1", "--python", "3.99"), "3.99"),
+        (("run", "p11"), "'p1'"),
+        (("run", "p1", "-c", "sandbox.python=3.99"), "3.99"),
+        (("untested",), "untested: "),
+        (("untested", "p1"), "'p1'"),
     ):
-        result = agent("replay", "run", *arguments)
+        result = agent("replay", *arguments)
         assert (result.code, result.out) == (2, "")
         assert message in result.err
         assert "Traceback" not in result.err

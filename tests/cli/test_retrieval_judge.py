@@ -140,10 +140,9 @@ def test_dry_run_prints_pool_size_and_cost(agent: Commands, folder: Path) -> Non
     judge = ("retrieval", "judge", folder, "--depth", "2", *MODEL, "--base-url", "http://127.0.0.1:9/v1", "--dry-run")
     document = agent(*judge, "--json").json
     assert (document["pool"], document["new"], document["annotations"]) == (4, 4, 4)
-    assert document["cost_usd"]["value"] > 0
+    assert document["cost_usd"] > 0
     assert "cost" in agent(*judge).out
     assert {file: file.read_bytes() for file in folder.rglob("*.*") if file.name != ".lock"} == before
-    assert agent(*judge[:-1], "--like", folder).code == 2
 
 
 def test_judgements_mark_earlier_scores_as_outdated(agent: Commands, folder: Path) -> None:

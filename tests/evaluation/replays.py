@@ -58,10 +58,14 @@ async def make_run(
 
 
 @asynccontextmanager
-async def open_run_replayer(folder: Path, backend: SandboxBackend, **options: int) -> AsyncIterator[Replayer]:
-    """Yield a replayer of a run on this backend."""
+async def open_run_replayer(folder: Path, backend: SandboxBackend) -> AsyncIterator[Replayer]:
+    """Yield a replayer of a run on this backend. The run may have used a scripted backend."""
     with load_run(folder) as view:
-        yield Replayer(view, backend, RecordedSandbox.of(view.manifest, 1, "auto"), **options)
+        (segment,) = view.manifest["segments"][:1]
+        environment = segment["environment"]
+        if environment["sandbox"]["backend"] == "scripted":
+            environment["sandbox"]["backend"] = "bwrap"
+        yield Replayer(view, backend, RecordedSandbox.of(view.manifest, 1))
 
 
 def rewrite(folder: Path, pair_id: str, **changes: object) -> None:

@@ -13,7 +13,7 @@ import pytest
 from agent import ScriptedSandbox
 from agent.config import Config
 from agent.errors import NotReplayable
-from agent.evaluation.recorded import RecordedSandbox, ReplayGroup, group_by_sandbox, merge_notes
+from agent.evaluation.recorded import RecordedSandbox, group_by_sandbox
 
 DESCRIBED = {"backend": "bwrap", "bubblewrap": "0.8.0", "python": "3.11.2", "platform": "linux/x86_64"}
 LIMITS = {"memory_mb": 512, "processes": 64, "cpus": 0.5, "files_mb": 32, "output_kb": 16, "inodes": 1000}
@@ -65,7 +65,7 @@ def test_images_are_never_taken_from_a_run_folder() -> None:
     recorded = RecordedSandbox.of(make_manifest(docker, settings={"image": "evil:1"}), 1)
     assert recorded.config.sandbox.image is None
     for backend in ("docker", "auto"):
-        with pytest.raises(NotReplayable, match=r"'evil:1'.* --image NAME"):
+        with pytest.raises(NotReplayable, match=r"'evil:1'.* sandbox.image=NAME"):
             recorded.check(with_sandbox(recorded.config, backend=backend))
     recorded.check(with_sandbox(recorded.config, backend="bwrap"))
     again = with_sandbox(recorded.config, image="evil:1")
@@ -79,20 +79,13 @@ def test_images_are_never_taken_from_a_run_folder() -> None:
 def test_mounts_are_never_taken_from_a_run_folder() -> None:
     recorded = RecordedSandbox.of(make_manifest(settings={"mount_ro": ["/root/.ssh:/data"]}), 1)
     assert recorded.config.sandbox.mount_ro == ()
-    with pytest.raises(NotReplayable, match=r"'/root/.ssh:/data'.* --mount-ro HOST:BOX"):
+    with pytest.raises(NotReplayable, match=r"'/root/.ssh:/data'.* sandbox.mount_ro=HOST:BOX"):
         recorded.check(recorded.config)
     other = with_sandbox(recorded.config, mount_ro=("/srv/words:/data",))
     recorded.check(other)
     first, *_, last = recorded.list_notes(other, DescribedSandbox(DESCRIBED))
     assert first.startswith("mounted read-only: /srv/words:/data ")
     assert re.search(r"^mount_ro: .*'/root/.ssh:/data'.*'/srv/words:/data'", last)
-
-
-def test_another_backend_can_replace_the_recorded_one() -> None:
-    docker = {**DESCRIBED, "backend": "docker", "image": "ours:1"}
-    recorded = RecordedSandbox.of(make_manifest(docker, settings={"image": "ours:1"}), 1, "bwrap").config.sandbox
-    assert (recorded.backend, recorded.image, recorded.python) == ("bwrap", None, None)
-    assert RecordedSandbox.of(make_manifest(settings={"python": "3.9"}), 1, "docker").config.sandbox.python == "3.9"
 
 
 def test_each_segment_has_its_own_limits() -> None:
@@ -138,7 +131,7 @@ def test_environments_of_another_interpreter_are_not_used(name: str) -> None:
     [
         ({"segments": []}, "segment 1 "),
         ({"segments": [{"environment": {"sandbox": None}}]}, "segment 1 "),
-        ({"segments": [{"environment": {"sandbox": {"backend": "chroot"}}}]}, "'chroot'.*--sandbox"),
+        ({"segments": [{"environment": {"sandbox": {"backend": "chroot"}}}]}, "'chroot'"),
         ({"segments": [{"environment": {"sandbox": "bwrap"}}]}, "segment 1 "),
         ({"identity": {"pipeline": {"test_timeout": -1}}}, "test_timeout"),
         ({"identity": {"sandbox": {"mount_ro": 7}}}, "mount_ro"),
@@ -163,22 +156,12 @@ def make_segmented_manifest(*limits: dict[str, Any], sandbox: Mapping[str, str] 
 def test_programs_are_grouped_by_the_limits_of_their_segment() -> None:
     several = make_segmented_manifest({"memory_mb": 1024}, {"memory_mb": 256}, {"memory_mb": 1024}, {"memory_mb": 300})
     groups = group_by_sandbox(several, {("0", 0): 1, ("1", 0): 2, ("2", 0): 3})
-    memory = [(group.sandbox.config.sandbox.memory_mb, [pair for pair, _ in group.keys]) for group in groups]
+    memory = [(sandbox.config.sandbox.memory_mb, [pair for pair, _ in keys]) for sandbox, keys in groups]
     assert memory == [(1024, ["0", "2"]), (256, ["1"])]
 
 
 def test_a_segment_with_an_unknown_backend_affects_only_its_programs() -> None:
     several = make_segmented_manifest({}, {}, sandbox={"backend": "chroot"})
     assert len(group_by_sandbox(several, {("0", 0): 1})) == 1
-    with pytest.raises(NotReplayable, match=r"'chroot'.*--sandbox"):
+    with pytest.raises(NotReplayable, match="'chroot'"):
         group_by_sandbox(several, {("0", 0): 1, ("1", 0): 2})
-
-
-def test_notes_state_which_programs_they_apply_to() -> None:
-    several = make_segmented_manifest({"memory_mb": 1024}, {"memory_mb": 256, "cpus": 2.0})
-    groups = group_by_sandbox(several, {("0", 0): 1, ("1", 0): 2, ("2", 0): 2})
-    first, second = "memory_mb 1024, cpus 0.5", "memory_mb 256, cpus 2.0"
-    overview, *notes = merge_notes(groups, [["kernel", "memory"], ["kernel"]])
-    assert f"{first} (1 program) and {second} (2 programs)" in overview
-    assert notes == ["kernel", f"programs with {first}: memory"]
-    assert list(merge_notes([ReplayGroup(groups[0].sandbox)], [["kernel"]])) == ["kernel"]
