@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from agent import events as events
     from agent.annotator import Annotator as Annotator
     from agent.config import Config as Config
-    from agent.datasets import Dataset as Dataset
-    from agent.datasets import read_pairs as read_pairs
+    from agent.datasets.reading import Dataset as Dataset
+    from agent.datasets.reading import read_pairs as read_pairs
     from agent.languages.base import Language as Language
     from agent.llm.base import LLM as LLM
     from agent.llm.base import ScriptedLLM as ScriptedLLM
@@ -45,7 +45,7 @@ _HOMES = {
     "Annotations": "agent.runs.notebook",
     "Annotator": "agent.annotator",
     "Config": "agent.config",
-    "Dataset": "agent.datasets",
+    "Dataset": "agent.datasets.reading",
     "History": "agent.pipeline.history",
     "LLM": "agent.llm.base",
     "Language": "agent.languages.base",
@@ -62,7 +62,7 @@ _HOMES = {
     "errors": "agent.errors",
     "events": "agent.events",
     "load_run": "agent.runs.store.run_view",
-    "read_pairs": "agent.datasets",
+    "read_pairs": "agent.datasets.reading",
     "read_settings": "agent.settings",
     "stream": "agent.sync",
 }

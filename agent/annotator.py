@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Set
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, Self, Unpack
 
-from agent.datasets import Pairs, as_pairs
+from agent.datasets.fields import Pairs, as_pairs
 from agent.errors import UsageError
 from agent.runs.run import Run
 from agent.runs.spec import AnnotatorOptions, RunSpec

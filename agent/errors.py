@@ -44,6 +44,8 @@ repair step. A missing dependency is a finding about the program and is reported
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,6 +114,19 @@ class ExtraMissing(UsageError):
             f"{missing} is not installed: pip install 'test-driven-annotator[{extra}]', or in a checkout '.[{extra}]'; "
             "with uv tool or pipx, reinstall the package with that extra"
         )
+
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Convert each ImportError of the block to ExtraMissing.
+
+    Raises:
+        ExtraMissing: an import failed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ExtraMissing(extra, error) from error
 
 
 class SandboxUnavailable(UsageError):

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Unpack
 
 from agent.annotator import Annotator
-from agent.datasets import Pairs
+from agent.datasets.fields import Pairs
 from agent.runs.notebook import Annotations
 from agent.runs.spec import AnnotatorOptions
 from agent.types import Annotation

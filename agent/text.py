@@ -48,6 +48,11 @@ def escape_hidden(text: str, *, limit: int | None = None) -> str:
     )
 
 
+def one_line(text: str, limit: int | None = 100) -> str:
+    """Return the text on one line. Collapse white space, truncate to `limit` characters and escape the result."""
+    return escape_hidden(" ".join(text.split()), limit=limit)
+
+
 def replace_surrogates(text: str) -> str:
     """Make the text encodable as UTF-8: join surrogate pairs and replace lone surrogates with U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from agent.config import TracingConfig
-from agent.errors import ConfigError, ExtraMissing, ModelError
+from agent.errors import ConfigError, ModelError, needs_extra
 from agent.types import Message
 
 _NAME = "test-driven-annotator"
@@ -166,10 +166,8 @@ def create_tracer(config: TracingConfig) -> Tracer:
     Raises:
         ExtraMissing: OpenTelemetry is not installed.
     """
-    try:
+    with needs_extra("otel"):
         return _OpenTelemetry(config.content) if config.otel else UNTRACED
-    except ImportError as error:
-        raise ExtraMissing("otel", error) from error
 
 
 @contextmanager
@@ -186,9 +184,8 @@ def export_traces(config: TracingConfig, note: Callable[[str], None]) -> Iterato
     """
     threads = _start_langsmith(config.content, note)
     try:
-        threads += _start_opentelemetry(note) if config.otel else []
-    except ImportError as error:
-        raise ExtraMissing("otel", error) from error
+        with needs_extra("otel"):
+            threads += _start_opentelemetry(note) if config.otel else []
     except ValueError as error:
         raise ConfigError(f"cannot configure OpenTelemetry from the OTEL_* variables: {error}") from error
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -39,6 +39,9 @@ Round = Annotated[int, Field(ge=0, le=MAX_ROUNDS)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
 Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 _MAX_DOLLARS = 1e15
+
+Progress = Callable[[str, int, int | None], None]
+"""Receives the name of a step, the amount of work done so far, and the total amount if it is known."""
 _Vote = TypeVar("_Vote", bound=Hashable)
 Dollars = Annotated[float, Field(ge=0, le=_MAX_DOLLARS, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]

@@ -22,7 +22,7 @@ from agent.llm.base import close
 from agent.llm.gateway import Gateway
 from agent.pipeline.asker import Asker
 from agent.pipeline.history import Recorder
-from agent.pipeline.nodes import BUILT_IN
+from agent.pipeline.nodes.registry import BUILT_IN
 from agent.pipeline.state import State, Tools
 from agent.sandbox.select import choose
 from agent.sandbox.session import SandboxSession

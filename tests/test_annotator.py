@@ -28,13 +28,13 @@ from agent.errors import (
     UsageError,
 )
 from agent.events import Event, Note, PairFinished, PairStarted, ReplyReceived, RunStarted, Waiting
-from agent.languages import Language
+from agent.languages.base import Language
 from agent.llm.base import Call, Reply, Wait
 from agent.llm.budget import Budget
 from agent.llm.parsing import LabelReply, parse_label
 from agent.pipeline.state import Node, Role, State, Step, Tools
 from agent.runs.spec import AnnotatorOptions, ModelOptions
-from agent.runs.store import load_run
+from agent.runs.store.run_view import load_run
 from agent.sandbox.base import SandboxBackend
 from agent.types import Usage
 from tests.scripts import PAIR, label, program, screen

@@ -20,8 +20,8 @@ from typer.core import TyperGroup
 
 import agent
 from agent import errors
-from agent.cli import DONE, SOME_ERRORS, STOPPED, WRONG_USAGE, exit_code
 from agent.cli.app import app
+from agent.cli.exit_codes import DONE, SOME_ERRORS, STOPPED, WRONG_USAGE, exit_code
 from agent.config import collect_setting_fields
 from agent.runs.spec import AnnotatorOptions
 from agent.settings import Settings

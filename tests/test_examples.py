@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from datasets import load_dataset
 
-from agent.runs.store import RunView, load_run
+from agent.runs.store.run_view import RunView, load_run
 from agent.types import Cause, Status
 from tests.sandbox.conftest import BACKENDS
 from tests.views.reading import ReportPage

@@ -2,64 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from typing import TYPE_CHECKING, Any, NoReturn
-
-from agent.cli import interrupts
-from agent.cli.interrupts import STOPPED as STOPPED
-
-if TYPE_CHECKING:
-    from agent.errors import AgentError
-
-DONE, SOME_ERRORS, WRONG_USAGE = 0, 1, 2
-_CTRL_C_CODE = 130  # the exit code that Typer returns for a KeyboardInterrupt
+from importlib import import_module
 
 
-def main() -> NoReturn:
-    """Run the command line. Report errors and Ctrl-C with a message and an exit code instead of a traceback."""
-    interrupts.install()
-    try:
-        code = _run()
-        interrupts.finish()
-    except KeyboardInterrupt:
-        code = _CTRL_C_CODE
-    if code == _CTRL_C_CODE:
-        os.write(2, interrupts.INTERRUPTED)
-        code = STOPPED
-    sys.exit(code)
-
-
-def exit_code(error: AgentError) -> int:
-    """Return the exit code for an error, based on its class."""
-    from agent.errors import RunStopped, UsageError
-
-    if isinstance(error, RunStopped):
-        return STOPPED
-    return WRONG_USAGE if isinstance(error, UsageError) else SOME_ERRORS
-
-
-def _run() -> Any:
-    """Run the command and return the exit code that Typer reports."""
-    from agent.cli.app import app
-    from agent.errors import AgentError
-
-    for stream in (sys.stdout, sys.stderr):
-        # escape characters that the terminal cannot encode
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    try:
-        app(prog_name="agent")
-    except SystemExit as exit_:
-        return exit_.code
-    except AgentError as error:
-        import logging
-
-        from agent.cli.text import escape_hidden
-
-        logging.getLogger(__name__).debug("the command failed", exc_info=True)
-        print(f"agent: {escape_hidden(str(error))}", file=sys.stderr)
-        return exit_code(error)
-    except BrokenPipeError:
-        # the reader closed the pipe, as in `agent show … | head`; without this, Python would print an error at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return DONE
+def main() -> None:
+    """Run the command line. The modules of this package are imported on first use."""
+    import_module("agent.cli.entry_point").main()

@@ -10,16 +10,16 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from agent.cli import DONE, SOME_ERRORS, STOPPED
+from agent.cli.exit_codes import DONE, SOME_ERRORS
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import RunOptions
 from agent.cli.progress import Display
-from agent.cli.running import check_writable, choose_folder, describe_finished, print_input_notes, print_stop
+from agent.cli.running import check_writable, choose_folder, describe_finished, print_input_notes, stoppable
 from agent.cli.settings import ChosenSettings, print_unused_options
 from agent.cli.text import Console, escape_hidden, print_json, print_text
-from agent.datasets import Dataset, read_pairs
 from agent.datasets.fields import Fields
-from agent.errors import RunStopped, UsageError
+from agent.datasets.reading import Dataset, read_pairs
+from agent.errors import UsageError
 from agent.evaluation.ablation import (
     AblationRuns,
     choose_criterion,
@@ -90,11 +90,8 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
             retry_errors=options.retry_errors,
             on_event=display,
         )
-        try:
+        with stoppable(console, lambda: _describe_finished_runs(out, chosen, rounds)):
             run_interruptible(runs.run(dataset, options.limit))
-        except (KeyboardInterrupt, RunStopped) as error:
-            print_stop(console, error, _describe_finished_runs(out, chosen, rounds))
-            raise typer.Exit(STOPPED) from error
     results = [read_results(run.folder, {pair.id for pair in selected}, rounds) for run in runs.runs]
     table = make_table(
         runs.runs,

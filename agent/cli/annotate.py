@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.annotator import Annotator
-from agent.cli import DONE, SOME_ERRORS, STOPPED
 from agent.cli.estimate import report_estimate
+from agent.cli.exit_codes import DONE, SOME_ERRORS, STOPPED
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import RunOptions
 from agent.cli.progress import Display
@@ -22,7 +22,8 @@ from agent.cli.settings import ChosenSettings, print_unused_options
 from agent.cli.summary import as_json, as_table
 from agent.cli.text import Console, one_line, print_json, print_text
 from agent.config import Config
-from agent.datasets import Dataset, Pairs, read_pairs
+from agent.datasets.fields import Pairs
+from agent.datasets.reading import Dataset, read_pairs
 from agent.errors import RunStopped
 from agent.evaluation.forecast import Forecast, forecast_run
 from agent.evaluation.tally import Observation, Tally

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli import corpus, requests, retrieval, runs, training
+from agent.cli import corpus, requests, retrieval, runs
 from agent.cli.declaring import SettingsCommand, add_options
 from agent.cli.options import (
     AnnotateOptions,
@@ -27,6 +27,7 @@ from agent.cli.options import (
     Sandboxes,
     Without,
 )
+from agent.cli.train_options import TrainOptions
 
 app = typer.Typer(
     name="agent",
@@ -400,7 +401,27 @@ def export(
     run(run_folder, to, out=out, labels=label or (), filters=filters, force=force, as_json=as_json)
 
 
-app.command()(training.train)
+@app.command()
+@add_options
+def train(
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="Run, folder of `agent corpus split`, file of pairs, or benchmark.")
+    ],
+    recipe: Annotated[
+        Literal["biencoder", "siamese", "coclr", "macp", "unif"],
+        typer.Option(help="How to train, as in docs/training.md."),
+    ] = "biencoder",
+    *,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Folder for the model.")],
+    options: TrainOptions,
+) -> None:
+    """Train a code searcher on labelled pairs.
+
+    Run the same command again to resume.
+    """
+    from agent.cli.train import run
+
+    run(data, recipe, out, options)
 
 
 @app.command()

@@ -11,17 +11,17 @@ from typing import IO
 
 import typer
 
-from agent.cli import DONE, SOME_ERRORS
+from agent.cli.exit_codes import DONE, SOME_ERRORS
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import AnswerOptions
 from agent.cli.progress import Steps
-from agent.cli.running import check_corpus_output, check_writable, explain_stop
+from agent.cli.running import check_corpus_output, check_writable, stoppable
 from agent.cli.settings import ChosenSettings
 from agent.cli.summary import format_cost
 from agent.cli.text import Console, one_line, print_json, print_text
 from agent.corpus.answers import ANSWER, answer_questions, read_questions
 from agent.datasets.encoding import dumps
-from agent.errors import RunStopped, UsageError
+from agent.errors import UsageError
 from agent.llm.base import Call, Reply, close
 from agent.llm.budget import Budget
 from agent.llm.gateway import Gateway
@@ -39,11 +39,13 @@ def run(folder: Path, out: Path, options: AnswerOptions) -> None:
     session = _Session(settings, read_questions(folder, options.split, options.language, options.limit))
     check_corpus_output(out, [folder], force=options.force)
     check_writable(out.parent, settings.cache)
-    try:
-        with Steps(notes) as session.steps, replacing(out) as draft, draft.open("wb") as file:
-            run_interruptible(session.write_answers(file))
-    except (KeyboardInterrupt, RunStopped) as error:
-        explain_stop(notes, error, f"Replies are cached in {settings.cache}. {out} is written when all are complete.")
+    with (
+        stoppable(notes, f"Replies are cached in {settings.cache}. {out} is written when all are complete."),
+        Steps(notes) as session.steps,
+        replacing(out) as draft,
+        draft.open("wb") as file,
+    ):
+        run_interruptible(session.write_answers(file))
     if options.as_json:
         print_json({"out": str(out), "statuses": session.statuses, "usage": session.budget.spent.model_dump()})
     else:

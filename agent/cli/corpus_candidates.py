@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from agent.cli.progress import Steps
-from agent.cli.running import check_corpus_output, explain_stop
+from agent.cli.running import check_corpus_output, stoppable
 from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
 from agent.corpus.candidates import CandidateRules, propose_codes, read_items, write_pairs
 from agent.corpus.output import get_removed_path, open_output
-from agent.errors import RunStopped, UsageError
+from agent.errors import UsageError
 from agent.retrieval.searchers.base import CosineSearcher, Searcher, report_progress
 from agent.retrieval.searchers.presets import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
@@ -42,7 +42,7 @@ def run(
     notes = Console(stderr=True)
     searchers = _make_searchers(names, rules, options)
     check_corpus_output(out, [queries, codes], force=force)
-    try:
+    with stoppable(notes, "No pairs were written. Stored vectors are reused."):
         with notes.status("reading queries and codes"):
             query_items, code_items = read_items(queries, "query", field_map), read_items(codes, "code", field_map)
         if rules.pilot is not None:
@@ -57,8 +57,6 @@ def run(
             with open_output(out) as writer:
                 tracked = report_progress(query_items, "writing pairs", steps)
                 uses, unanswered = write_pairs(writer, tracked, code_items, proposals, rules)
-    except (KeyboardInterrupt, RunStopped) as error:
-        explain_stop(notes, error, "No pairs were written. Stored vectors are reused.")
     summary = {
         "out": str(out),
         "removed_out": str(get_removed_path(out)),

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from agent.cli.progress import Steps
-from agent.cli.running import check_corpus_output, explain_stop
+from agent.cli.running import check_corpus_output, stoppable
 from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
 from agent.corpus.code import extract_codes, format_place
 from agent.corpus.filters import FILTERS
 from agent.corpus.output import get_removed_path, open_output
 from agent.corpus.sources import TESTS, SourceFile, list_sources
-from agent.errors import ConfigError, RunStopped, UsageError
+from agent.errors import ConfigError, UsageError
 from agent.text import plural
 
 
@@ -43,7 +43,7 @@ def run(
     for name in filters:
         if name not in FILTERS:
             raise ConfigError(f"--filter: unknown filter {name!r}. Choose from {', '.join(FILTERS)}")
-    try:
+    with stoppable(notes, "No output was written."):
         with notes.status("listing files"):
             excluded = dict.fromkeys(exclude, "excluded") | ({} if with_tests else TESTS)
             sources, left_out = list_sources(paths, excluded)
@@ -64,8 +64,6 @@ def run(
                 jobs=cores,
                 mapping=field_map,
             )
-    except (KeyboardInterrupt, RunStopped) as error:
-        explain_stop(notes, error, "No output was written.")
     removed = writer.removed - summary.damaged
     numbers: dict[str, Any] = {
         "files": len(files),

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from agent.cli.progress import Steps
-from agent.cli.running import check_corpus_output, explain_stop, print_input_notes
+from agent.cli.running import check_corpus_output, print_input_notes, stoppable
 from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
 from agent.corpus.decontaminate import REASONS, Decontaminator, remove_overlap
 from agent.corpus.output import get_removed_path, open_output
 from agent.datasets.arrow import is_dataset
 from agent.datasets.formats import expand_patterns
 from agent.datasets.reading import read_dataset
-from agent.errors import RunStopped, UsageError
+from agent.errors import UsageError
 from agent.retrieval.benchmark import includes_codes, open_benchmark
 from agent.text import plural
 
@@ -48,7 +48,7 @@ def run(
         raise UsageError("--codes: all benchmarks include their own codes. Remove --codes.")
     check_corpus_output(out, (*paths, *benchmarks, *code_files), force=force)
     notes = Console(stderr=True)
-    try:
+    with stoppable(notes, "No output was written."):
         with notes.status(f"reading {one_line(source)}"):
             finder, pairs = Decontaminator(), read_dataset(paths, field_map, codes_alone=True)
         print_input_notes(pairs, notes)
@@ -59,8 +59,6 @@ def run(
                 finder.add(str(path), benchmark, steps)
             with open_output(out) as writer:
                 remove_overlap(pairs, finder, writer, steps)
-    except (KeyboardInterrupt, RunStopped) as error:
-        explain_stop(notes, error, "No output was written.")
     document: dict[str, Any] = {"out": str(out), "removed_out": str(get_removed_path(out)), "read": len(pairs)}
     document |= {"kept": writer.kept, "removed": {reason: writer.removed[reason] for reason in REASONS}}
     document["benchmarks"] = [{"benchmark": name, **own, "read": len(pairs)} for name, own in finder.overlaps.items()]

@@ -7,17 +7,17 @@ from shlex import quote
 
 import typer
 
-from agent.cli import DONE, SOME_ERRORS
+from agent.cli.exit_codes import DONE, SOME_ERRORS
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import FillOptions
 from agent.cli.progress import Display
-from agent.cli.running import check_corpus_output, check_writable, explain_stop
+from agent.cli.running import check_corpus_output, check_writable, stoppable
 from agent.cli.settings import ChosenSettings, print_unused_options
 from agent.cli.summary import format_cost
 from agent.cli.text import Console, print_json, print_text
 from agent.corpus.fill import WRITING, fill, find_gaps, write_results
 from agent.corpus.output import open_output
-from agent.errors import RunStopped, UsageError
+from agent.errors import UsageError
 from agent.evaluation.ablation import choose_variants, make_budget
 from agent.events import Note
 from agent.exports.rows import format_left_out
@@ -56,11 +56,12 @@ def run(source: Path, out: Path, variant: str, attempts: int, *, force: bool, op
     print_unused_options(notes, options, [WRITING, tests], models)
     shared = {"model": models, "config": config, "prompts": settings.prompts, "cache": settings.cache}
     shared |= {"budget": make_budget(runs, models, config.runner), "retry_errors": options.retry_errors}
-    try:
-        with Display(notes) as display, export_traces(config.tracing, lambda text: display(Note(text))):
-            run_interruptible(fill(gaps, runs, tests, attempts, on_event=display, **shared))
-    except (KeyboardInterrupt, RunStopped) as error:
-        explain_stop(notes, error, f"Finished work is stored in {folder}.")
+    with (
+        stoppable(notes, f"Finished work is stored in {folder}."),
+        Display(notes) as display,
+        export_traces(config.tracing, lambda text: display(Note(text))),
+    ):
+        run_interruptible(fill(gaps, runs, tests, attempts, on_event=display, **shared))
     with open_output(out) as results:
         write_results(gaps, results)
     spent, console = make_budget(runs, models, config.runner), Console()

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from agent.cli.progress import Steps
-from agent.cli.running import check_corpus_output, explain_stop
+from agent.cli.running import check_corpus_output, stoppable
 from agent.cli.text import Console, add_row, make_table, print_json, print_text
 from agent.corpus.output import get_removed_path, open_output
 from agent.corpus.queries import QueryFilter, count_agreement, read_queries
 from agent.corpus.rules import load_rules
 from agent.datasets.formats import expand_patterns
-from agent.errors import RunStopped, UsageError
+from agent.errors import UsageError
 from agent.evaluation.measures import compute_measures
 from agent.evaluation.statistics import format_number
 from agent.text import plural
@@ -43,15 +43,12 @@ def run(
     others = [path for path in (Path(rules), labelled) if path is not None and path.is_file()]
     check_corpus_output(out, [*paths, *others], force=force)
     notes = Console(stderr=True)
-    try:
-        with Steps(notes) as steps:
-            confusion = count_agreement(loaded, labelled, field_map) if labelled else None
-            with open_output(out) as writer:
-                removed = QueryFilter(loaded, *limits).apply(read_queries(paths, field_map), writer, steps)
-                if not writer.kept and not removed:
-                    raise UsageError("the input files contain no queries. Pass a file with at least one query.")
-    except (KeyboardInterrupt, RunStopped) as error:
-        explain_stop(notes, error, "No output was written.")
+    with stoppable(notes, "No output was written."), Steps(notes) as steps:
+        confusion = count_agreement(loaded, labelled, field_map) if labelled else None
+        with open_output(out) as writer:
+            removed = QueryFilter(loaded, *limits).apply(read_queries(paths, field_map), writer, steps)
+            if not writer.kept and not removed:
+                raise UsageError("the input files contain no queries. Pass a file with at least one query.")
     document: dict[str, Any] = {"out": str(out), "removed_out": str(get_removed_path(out))}
     document |= {"kept": writer.kept, "removed": writer.removed.total(), "read": writer.kept + writer.removed.total()}
     categories = sorted(removed.items(), key=lambda item: -item[1].total())

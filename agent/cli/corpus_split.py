@@ -11,12 +11,12 @@ from sys import intern
 from typing import Any
 
 from agent.cli.progress import Steps
-from agent.cli.running import check_writable, explain_stop
+from agent.cli.running import check_writable, stoppable
 from agent.cli.text import Console, add_row, make_table, print_json, print_text
 from agent.corpus.labelled import read_labelled
 from agent.corpus.split import PARTS, SplitPair, SplitRules, describe_split, split_pairs
 from agent.datasets.encoding import dumps
-from agent.errors import InputError, RunStopped, UsageError
+from agent.errors import InputError, UsageError
 from agent.exports.registry import FORMATS
 from agent.exports.rows import Export, format_left_out, open_labelled
 from agent.exports.target import check_target, open_target
@@ -37,19 +37,16 @@ def run(
     check_target(out, entries, force=force)
     if path == Path("-") or path.resolve().is_relative_to(out.resolve()):
         raise UsageError(f"{path}: standard input and files in {out} cannot be split. Pass another file.")
-    try:
-        with open_labelled(path, field_map) as source, Steps(notes) as steps:
-            pairs = _read_pairs(path, field_map, rules.field)
-            not_annotated = sum(1 for _ in source.pairs()) - len(pairs)
-            if not_annotated:
-                print_text(notes, f"note: not annotated yet and therefore not used: {plural(not_annotated, 'pair')}")
-            outcomes = split_pairs(pairs, rules, steps)
-            document = {"source": str(path), "to": to, "version": version("test-driven-annotator")}
-            document |= _describe(pairs, outcomes, rules) | {"not_annotated": not_annotated}
-            with open_target(out, entries, force=force) as draft:
-                _write(draft, list(zip(pairs, outcomes, strict=True)), Export(source), document)
-    except (KeyboardInterrupt, RunStopped) as error:
-        explain_stop(notes, error, "")
+    with stoppable(notes), open_labelled(path, field_map) as source, Steps(notes) as steps:
+        pairs = _read_pairs(path, field_map, rules.field)
+        not_annotated = sum(1 for _ in source.pairs()) - len(pairs)
+        if not_annotated:
+            print_text(notes, f"note: not annotated yet and therefore not used: {plural(not_annotated, 'pair')}")
+        outcomes = split_pairs(pairs, rules, steps)
+        document = {"source": str(path), "to": to, "version": version("test-driven-annotator")}
+        document |= _describe(pairs, outcomes, rules) | {"not_annotated": not_annotated}
+        with open_target(out, entries, force=force) as draft:
+            _write(draft, list(zip(pairs, outcomes, strict=True)), Export(source), document)
     print_json({"out": str(out), **document}) if as_json else _print(out, document)
 
 

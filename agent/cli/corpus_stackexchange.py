@@ -10,11 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from agent.cli import STOPPED
 from agent.cli.progress import Steps
-from agent.cli.running import check_writable
+from agent.cli.running import check_writable, stoppable
 from agent.cli.text import Console, add_row, make_table, print_json, print_text
 from agent.corpus.posts import read_posts
 from agent.corpus.split import PARTS
@@ -22,10 +19,9 @@ from agent.corpus.stackexchange import OTHER_TAGS, TripleTable
 from agent.datasets.benchmarks.pairs import TRIPLES_SUMMARY
 from agent.datasets.encoding import dumps
 from agent.datasets.sources import STDIN
-from agent.errors import InputError, RunStopped, UsageError
+from agent.errors import InputError, UsageError
 from agent.exports.hugging_face import choose_licence, render_front_matter, render_markdown_table
 from agent.exports.target import check_target, open_target
-from agent.runs.store.files import RESUME_HINT
 from agent.text import plural
 
 _ENTRIES = frozenset({*(f"{part}.jsonl" for part in PARTS), TRIPLES_SUMMARY, "README.md"})
@@ -50,24 +46,22 @@ def run(path: Path, out: Path, *, languages: str, site: str, force: bool, as_jso
     if not os.access(out.parent, os.W_OK):
         raise UsageError(f"-o: {out.parent} is not writable. Choose another folder.")
     check_target(out, _ENTRIES, force=force)
-    try:
-        with Steps(notes) as steps, open_target(out, _ENTRIES, force=force) as draft:
-            table = TripleTable(names, site)
-            table.add_posts(read_posts(path, steps, table.count_dropped))
-            summary = vars(table.write(draft, steps))
-            if not any(map(sum, map(dict.values, summary["triples"].values()))):
-                reasons = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(summary["removed"].items()))
-                advice = f". Check --languages ({', '.join(names)})" if OTHER_TAGS in summary["removed"] else ""
-                cause = f"none of {plural(summary['questions'], 'question')} can be used"
-                raise InputError(f"{cause} ({reasons}){advice}" if reasons else cause, path=path)
-            document = {"source": str(path), "site": site, "version": version("test-driven-annotator"), **summary}
-            (draft / TRIPLES_SUMMARY).write_bytes(dumps(document, indent=True) + b"\n")
-            (draft / "README.md").write_text(_render_card(document, draft), "utf-8")
-    except (KeyboardInterrupt, RunStopped) as error:
-        stop = f"Stopped: {error}" if isinstance(error, RunStopped) else "Interrupted."
-        print_text(notes, stop.removesuffix(f" {RESUME_HINT}"))
-        print_text(notes, "No output was written. The same command starts again from the beginning.")
-        raise typer.Exit(STOPPED) from error
+    with (
+        stoppable(notes, "No output was written."),
+        Steps(notes) as steps,
+        open_target(out, _ENTRIES, force=force) as draft,
+    ):
+        table = TripleTable(names, site)
+        table.add_posts(read_posts(path, steps, table.count_dropped))
+        summary = vars(table.write(draft, steps))
+        if not any(map(sum, map(dict.values, summary["triples"].values()))):
+            reasons = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(summary["removed"].items()))
+            advice = f". Check --languages ({', '.join(names)})" if OTHER_TAGS in summary["removed"] else ""
+            cause = f"none of {plural(summary['questions'], 'question')} can be used"
+            raise InputError(f"{cause} ({reasons}){advice}" if reasons else cause, path=path)
+        document = {"source": str(path), "site": site, "version": version("test-driven-annotator"), **summary}
+        (draft / TRIPLES_SUMMARY).write_bytes(dumps(document, indent=True) + b"\n")
+        (draft / "README.md").write_text(_render_card(document, draft), "utf-8")
     print_json({"out": str(out), **document}) if as_json else _print(out, document)
 
 

@@ -17,7 +17,7 @@ import typer
 from agent import __version__
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ModelOptions
-from agent.cli.progress import make_bar
+from agent.cli.progress import Steps
 from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, print_json, print_text
 from agent.config import SandboxConfig
@@ -25,12 +25,13 @@ from agent.errors import AccountError, AgentError, DependencyUnavailable, Sandbo
 from agent.llm.base import LLM, Call, Message, close
 from agent.llm.parsing import ScreenReply, UnreadableReply, build_schema, parse_screen
 from agent.pipeline.asker import read_reply
-from agent.sandbox import selfcheck
 from agent.sandbox.base import SandboxBackend, SandboxLimits
 from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.interpreter import InterpreterTag
 from agent.sandbox.registry import suggest_remedy
 from agent.sandbox.select import BACKENDS, build_limits, find_missing_limits
+from agent.sandbox.selfcheck.check import CheckResult, CheckVerdict
+from agent.sandbox.selfcheck.run import CHECKS, run_checks
 
 _TEST_CALL = Call(
     "screen",
@@ -120,15 +121,14 @@ async def _check_sandbox(name: str, *, needed: bool, quick: bool) -> list[Diagno
     return [Diagnosis("sandbox", name, True, detail, needed=needed), *_summarise_checks(name, results), *missing]
 
 
-async def _run_selfcheck(
-    backend: SandboxBackend, sandbox_limits: SandboxLimits
-) -> AsyncGenerator[selfcheck.CheckResult, None]:
-    with make_bar(Console(stderr=True)) as bar:
-        task = bar.add_task(f"self-check of {backend.name}", total=len(selfcheck.CHECKS))
-        async with aclosing(selfcheck.run_checks(backend, sandbox_limits)) as findings:
+async def _run_selfcheck(backend: SandboxBackend, sandbox_limits: SandboxLimits) -> AsyncGenerator[CheckResult, None]:
+    done = 0
+    with Steps(Console(stderr=True)) as steps:
+        async with aclosing(run_checks(backend, sandbox_limits)) as findings:
             async for finding in findings:
                 yield finding
-                bar.advance(task)
+                done += 1
+                steps(f"self-check of {backend.name}", done, len(CHECKS))
 
 
 def _explain_auto(unenforced_by_backend: Mapping[str, list[str] | None]) -> Diagnosis:
@@ -158,14 +158,14 @@ def _explain_auto(unenforced_by_backend: Mapping[str, list[str] | None]) -> Diag
     return Diagnosis("sandbox", "auto", False, "no backend works on this machine", advice, needed=True)
 
 
-def _summarise_checks(backend: str, results: list[selfcheck.CheckResult]) -> Iterator[Diagnosis]:
-    broken = [result for result in results if result.verdict is selfcheck.CheckVerdict.FAILED]
+def _summarise_checks(backend: str, results: list[CheckResult]) -> Iterator[Diagnosis]:
+    broken = [result for result in results if result.verdict is CheckVerdict.FAILED]
     for result in broken:
         yield Diagnosis(
             "check", backend, False, f"{result.group}: {result.check}: {result.detail}", _REPORT_FINDING, needed=True
         )
     if results and not broken:
-        resisted = sum(result.verdict is selfcheck.CheckVerdict.PASSED for result in results)
+        resisted = sum(result.verdict is CheckVerdict.PASSED for result in results)
         yield Diagnosis("check", backend, True, f"the self-check passed: the sandbox blocked {resisted} attacks")
 
 

@@ -16,8 +16,8 @@ from agent.cli.options import ExecOptions
 from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, escape_hidden, print_json, print_text
 from agent.errors import InputError, SnippetTooLarge
-from agent.languages import Language, built_in_languages
-from agent.languages.base import MalformedProgram, Program
+from agent.languages.base import Language, MalformedProgram, Program
+from agent.languages.registry import built_in_languages
 from agent.pipeline.history import Command
 from agent.pipeline.nodes.execute import explain_dependency, mark_unexercised
 from agent.sandbox.base import Environment, RunResult

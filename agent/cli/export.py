@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.cli.progress import make_bar
+from agent.cli.progress import Steps
 from agent.cli.summary import describe_no_intent
 from agent.cli.text import Console, print_json, print_text
 from agent.errors import UsageError
@@ -41,11 +41,10 @@ def run(
     export_filter = ExportFilter(labels=[_LABELS[label] for label in labels], **filters)
     form, notes = FORMATS[to], Console(stderr=True)
     target = out or folder / form.default
-    with load_run(folder) as view, make_bar(notes) as bar:
+    with load_run(folder) as view, Steps(notes) as steps:
         if export_filter.min_agreement and view.index.round_count < 2:
             raise UsageError(f"--min-agreement: {folder} has only one round. Annotate the pairs again with --rounds 3.")
-        task = bar.add_task("export", total=view.index.pair_count)
-        export = Export(view, export_filter, lambda done: bar.update(task, completed=done))
+        export = Export(view, export_filter, steps)
         with open_target(target, form.entries, force=force) as draft:
             form.write(export, draft)
     statuses = export.tally.pair_statuses

@@ -6,7 +6,7 @@ import typer
 
 from agent.cli.text import print_json
 from agent.pipeline.graph import check_variant, list_variants, load_variant, render_mermaid
-from agent.pipeline.nodes import BUILT_IN
+from agent.pipeline.nodes.registry import BUILT_IN
 
 _LISTED_FIELDS = {"name", "title", "paper"}
 

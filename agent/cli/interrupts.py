@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
-STOPPED = 3
-"""The exit code of a command that stopped early."""
+from agent.cli.exit_codes import STOPPED
+
 INTERRUPTED = b"Interrupted.\n"
 _STOPPING = b"Stopping. Press Ctrl-C again to exit without cleaning up.\n"
 _RETRY_SECONDS = 0.01

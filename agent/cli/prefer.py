@@ -10,21 +10,22 @@ from typing import Any
 import typer
 
 from agent.annotator import Annotator
-from agent.cli import SOME_ERRORS
 from agent.cli.annotate import annotate_all
+from agent.cli.exit_codes import SOME_ERRORS
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import PreferOptions
 from agent.cli.progress import Display
-from agent.cli.running import check_writable, describe_finished, explain_stop
+from agent.cli.running import check_writable, describe_finished, stoppable
 from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
 from agent.corpus import preferences
 from agent.corpus.preferences import Comparison, Outcome
 from agent.datasets.formats import strip_suffixes
-from agent.errors import RunStopped, UsageError
+from agent.errors import UsageError
 from agent.evaluation.statistics import Interval, format_interval, format_number, mcnemar_exact
 from agent.events import Note
-from agent.languages import Language, built_in_languages
+from agent.languages.base import Language
+from agent.languages.registry import built_in_languages
 from agent.llm.heuristic import HeuristicModel
 from agent.runs.store import files
 from agent.runs.store.reviews import ReviewLog, read_reviews
@@ -114,10 +115,8 @@ def _ask_model(folder: Path, pairs: list[Pair], options: PreferOptions, console:
             retry_errors=options.retry_errors,
             on_event=display,
         )
-        try:
+        with stoppable(console, lambda: f"Stored in {folder}: {describe_finished(folder, 1) or 'no pairs'}."):
             run_interruptible(annotate_all(annotator, pairs))
-        except (KeyboardInterrupt, RunStopped) as error:
-            explain_stop(console, error, f"Stored in {folder}: {describe_finished(folder, 1) or 'no pairs'}.")
 
 
 def _count_judges(out: Path, comparisons: list[Comparison], sample: str) -> list[dict[str, Any]]:

@@ -24,27 +24,21 @@ _OUTCOMES: Mapping[LabelStatus, str] = {
 }  # fmt: skip
 
 
-def make_bar(console: Console) -> Progress:
-    """Return a progress bar with a description. The bar is visible only on a terminal that can draw it."""
-    drawable = console.is_terminal and not console.is_dumb_terminal
-    return Progress(
-        BarColumn(bar_width=24 if console.width >= 80 else 8, table_column=Column(no_wrap=True)),
-        MofNCompleteColumn(table_column=Column(no_wrap=True)),
-        TextColumn("{task.description}", markup=False, table_column=Column()),  # wraps on a narrow terminal
-        TimeRemainingColumn(table_column=Column(no_wrap=True)),
-        console=console,
-        transient=True,
-        disable=not drawable,
-    )
-
-
 class Gauge:
     """Shows progress as a bar on a terminal, and as a line every ten seconds elsewhere."""
 
     def __init__(self, console: Console, clock: Callable[[], float]) -> None:
         self._console, self._clock = console, clock
         self._printed_at = clock()
-        self._bar = make_bar(console)
+        self._bar = Progress(
+            BarColumn(bar_width=24 if console.width >= 80 else 8, table_column=Column(no_wrap=True)),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.description}", markup=False, table_column=Column()),  # wraps on a narrow terminal
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            console=console,
+            transient=True,
+            disable=console.is_dumb_terminal or not console.is_terminal,
+        )
 
     def start(self, total: int | None, done: int = 0) -> None:
         """Start a new task, which replaces the current task."""

@@ -13,10 +13,10 @@ from typing import Any
 
 import typer
 
-from agent.cli import DONE, SOME_ERRORS, STOPPED
+from agent.cli.exit_codes import DONE, SOME_ERRORS, STOPPED
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ReplayOptions
-from agent.cli.progress import make_bar
+from agent.cli.progress import Steps
 from agent.cli.settings import read_config
 from agent.cli.show import find_annotations
 from agent.cli.text import Console, one_line, print_json, print_text
@@ -103,8 +103,8 @@ def _replay(
     configs = [_build_config(options, sandbox, len(keys)) for sandbox, keys in groups]
 
     async def replay() -> None:
-        with make_bar(console) as bar:
-            task = bar.add_task("", total=sum(len(keys) for _, keys in groups))
+        done, total = 0, sum(len(keys) for _, keys in groups)
+        with Steps(console) as steps:
             for (sandbox, keys), config in zip(groups, configs, strict=True):
                 backend = await choose(config.sandbox, partial(print_text, console), backends=LOCKED_BACKENDS)
                 try:
@@ -113,7 +113,8 @@ def _replay(
                     async with aclosing(replayer.replay_all(keys)) as results:
                         async for result in results:
                             outcomes.add(result)
-                            bar.update(task, advance=1, description=str(outcomes))
+                            done, steps.detail = done + 1, str(outcomes)
+                            steps("replaying", done, total)
                 finally:
                     await backend.close()
 

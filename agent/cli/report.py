@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agent.cli.progress import make_bar
+from agent.cli.progress import Steps
 from agent.cli.text import Console, print_json, print_text
 from agent.datasets.sources import open_regular
 from agent.errors import UsageError
@@ -43,7 +43,7 @@ def run(
         _report_searchers(folder, target, gold, as_json=as_json)
         return
     source = find_run(folder)
-    with load_run(source.run) as view, make_bar(notes) as bar:
+    with load_run(source.run) as view, Steps(notes) as steps:
         _check_target(target)
         report_options = {
             "title": source.title,
@@ -53,8 +53,7 @@ def run(
         if is_retrieval_folder(source.run / RETRIEVAL_FOLDER):
             report_options["searchers"] = build_searcher_figures(RetrievalFolder(source.run / RETRIEVAL_FOLDER))
         page = Report(view, evidence=evidence, max_bytes=round(max_mb * MEGABYTE), **report_options)
-        task = bar.add_task("read")
-        written = page.write(target, lambda done, total: bar.update(task, completed=done, total=total))
+        written = page.write(target, steps)
     if as_json:
         print_json(
             {

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import typer
 
-from agent.cli import DONE, SOME_ERRORS
 from agent.cli.annotate import read_setup
+from agent.cli.exit_codes import DONE, SOME_ERRORS
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ImportOptions, RunOptions
 from agent.cli.progress import Display
 from agent.cli.running import check_writable
 from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, one_line, print_json, print_text
-from agent.datasets import Dataset
+from agent.datasets.reading import Dataset
 from agent.datasets.sources import open_source, read_lines
 from agent.errors import ConfigError, Deferred, UsageError
 from agent.events import Note

@@ -10,9 +10,9 @@ from typing import Any
 
 import typer
 
-from agent.cli import DONE
 from agent.cli.annotate import annotate_pairs, forecast_pairs, print_outcome, print_remedy, read_setup
 from agent.cli.estimate import report_estimate
+from agent.cli.exit_codes import DONE
 from agent.cli.options import PoolOptions
 from agent.cli.progress import Steps
 from agent.cli.retrieval_score import print_notes

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from agent.cli.progress import Steps
 from agent.cli.retrieval_score import print_notes
-from agent.cli.running import check_writable, explain_stop
+from agent.cli.running import check_writable, stoppable
 from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
 from agent.datasets.benchmark import Benchmark
-from agent.errors import RunStopped, UsageError
+from agent.errors import UsageError
 from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.code_views import apply_code_view
 from agent.retrieval.folder import (
@@ -93,19 +93,20 @@ def _search(
             print_text(notes, f"{searcher.name}: finished earlier")
     if not unfinished:
         return
-    try:
-        with Steps(notes) as steps:
-            texts, view_notes = apply_code_view(benchmark, code_view, steps)
-            for note in view_notes:
-                print_text(notes, f"note: {note}")
-            for searcher in unfinished:
-                steps.prefix = f"{searcher.name}: "
-                record = search(folder, benchmark, texts, searcher, steps, view_notes)
-                for note in record.notes[len(view_notes) :]:
-                    print_text(notes, f"note: {searcher.name}: {note}")
-    except (KeyboardInterrupt, RunStopped) as error:
+
+    def describe_complete() -> str:
         done = [searcher.name for searcher in searchers if has_ranking(folder, searcher)]
-        explain_stop(notes, error, f"Complete rankings in {folder.path}: {', '.join(done)}." if done else "")
+        return f"Complete rankings in {folder.path}: {', '.join(done)}." if done else ""
+
+    with stoppable(notes, describe_complete), Steps(notes) as steps:
+        texts, view_notes = apply_code_view(benchmark, code_view, steps)
+        for note in view_notes:
+            print_text(notes, f"note: {note}")
+        for searcher in unfinished:
+            steps.prefix = f"{searcher.name}: "
+            record = search(folder, benchmark, texts, searcher, steps, view_notes)
+            for note in record.notes[len(view_notes) :]:
+                print_text(notes, f"note: {searcher.name}: {note}")
 
 
 def _print(out: Path, records: Mapping[str, RankingRecord], *, has_labels: bool) -> None:

@@ -11,9 +11,9 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from agent.cli.progress import Steps
-from agent.cli.running import explain_stop
+from agent.cli.running import stoppable
 from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
-from agent.errors import RunStopped, UsageError
+from agent.errors import UsageError
 from agent.evaluation.statistics import BootstrapSettings, format_interval, format_number
 from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder, open_for_writing
 from agent.retrieval.measures import get_metric
@@ -108,11 +108,8 @@ def print_notes(folder: RetrievalFolder, result: RetrievalResult | None = None) 
 @contextmanager
 def _open(path: Path) -> Iterator[tuple[RetrievalFolder, Steps]]:
     console = Console(stderr=True)
-    try:
-        with open_for_writing(path) as folder, Steps(console) as steps:
-            yield folder, steps
-    except (KeyboardInterrupt, RunStopped) as error:
-        explain_stop(console, error, "")
+    with stoppable(console), open_for_writing(path) as folder, Steps(console) as steps:
+        yield folder, steps
 
 
 def _parse_import(ranking: str) -> tuple[str, Path]:

@@ -16,9 +16,10 @@ import typer
 
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import PageOptions, ReviewOptions
-from agent.cli.progress import make_bar
+from agent.cli.progress import Steps
 from agent.cli.text import Console, print_json, print_text
-from agent.errors import ExtraMissing, UsageError
+from agent.errors import UsageError, needs_extra
+from agent.retrieval.searchers.base import report_progress
 from agent.runs.store import files
 from agent.runs.store.reviews import ReviewLog, read_reviews
 from agent.runs.store.run_view import RunView, load_run
@@ -35,10 +36,8 @@ from agent.views.queues import (
 )
 from agent.views.review_session import LabelSession, ReviewSession, get_guidelines, parse_reviewer_name
 
-try:
+with needs_extra("review"):
     from agent.views.server import Gate, listen, serve
-except ImportError as error:
-    raise ExtraMissing("review", error) from error
 
 
 def run(folder: Path, options: ReviewOptions) -> None:
@@ -99,16 +98,17 @@ def serve_page(session: LabelSession, options: PageOptions, console: Console) ->
 def _load_queue(
     view: RunView, options: ReviewOptions, kinds: tuple[QueueKind, ...], request: SampleRequest, console: Console
 ) -> Queue:
-    with make_bar(console) as bar:
+    step = "reading the run"
+    with Steps(console) as steps:
         if not kinds:
 
             def iterate_annotations() -> Iterable[Annotation]:
-                return bar.track(view.annotations(), len(view.index), description="reading the run")
+                return report_progress(view.annotations(), step, steps, len(view.index))
 
             return build_sample_queue(
                 load_or_draw_sample(view, request, iterate_annotations, new=options.new_sample), view
             )
-        pairs = bar.track(view.index.group_by_pair(), view.index.pair_count, description="reading the run")
+        pairs = report_progress(view.index.group_by_pair(), step, steps, view.index.pair_count)
         queue = build_queue(kinds, pairs, read_reviews(view.path / files.REVIEWS), options.limit)
     if not queue.entries and kinds == ("low-confidence",):
         raise UsageError(

@@ -7,19 +7,20 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 import typer
 
-from agent.cli import STOPPED
+from agent.cli.exit_codes import STOPPED
 from agent.cli.text import Console, print_text
 from agent.corpus.output import get_removed_path
-from agent.datasets import Dataset
 from agent.datasets.formats import strip_suffixes
+from agent.datasets.reading import Dataset
 from agent.errors import RunFolderError, RunStopped, UsageError
 from agent.exports.target import check_target
+from agent.runs.store.files import RESUME_HINT
 from agent.runs.store.run_view import load_run
 from agent.runs.store.user_folder import check_made, record_made
 from agent.text import plural
@@ -108,7 +109,8 @@ def describe_finished(out: Path, rounds: int) -> str:
 
 def print_stop(console: Console, error: KeyboardInterrupt | RunStopped, stored: str) -> None:
     """Print why a command stopped early, the `stored` text unless it is empty, and the command that resumes the run."""
-    print_text(console, f"Stopped: {error}" if isinstance(error, RunStopped) else "Interrupted.")
+    cause = f"Stopped: {error}" if isinstance(error, RunStopped) else "Interrupted."
+    print_text(console, cause.removesuffix(f" {RESUME_HINT}"))
     _log.debug("the run stopped", exc_info=error)
     if stored:
         print_text(console, stored)
@@ -116,11 +118,15 @@ def print_stop(console: Console, error: KeyboardInterrupt | RunStopped, stored: 
     print_text(console, f"To resume, run the same command{change}:\n  {shlex.join(['agent', *sys.argv[1:]])}")
 
 
-def explain_stop(console: Console, error: KeyboardInterrupt | RunStopped, stored: str) -> NoReturn:
-    """Call `print_stop` and exit.
+@contextmanager
+def stoppable(console: Console, stored: str | Callable[[], str] = "") -> Iterator[None]:
+    """Exit with `print_stop` if the block ends early. A function `stored` is called only then.
 
     Raises:
-        typer.Exit: always, with exit code 3 (stopped).
+        typer.Exit: a KeyboardInterrupt or RunStopped ended the block. The exit code is 3 (stopped).
     """
-    print_stop(console, error, stored)
-    raise typer.Exit(STOPPED) from error
+    try:
+        yield
+    except (KeyboardInterrupt, RunStopped) as error:
+        print_stop(console, error, stored if isinstance(stored, str) else stored())
+        raise typer.Exit(STOPPED) from error

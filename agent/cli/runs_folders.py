@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from agent.cli import DONE, SOME_ERRORS
+from agent.cli.exit_codes import DONE, SOME_ERRORS
 from agent.cli.progress import Steps
 from agent.cli.summary import format_cost
 from agent.cli.text import Console, one_line, print_json, print_text

@@ -17,7 +17,7 @@ from agent.cli.summary import as_json, as_table
 from agent.cli.text import Console, escape_hidden, one_line, print_json, print_text
 from agent.errors import UsageError
 from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs
-from agent.languages import built_in_languages
+from agent.languages.registry import built_in_languages
 from agent.llm.parsing import UnreadableReply, find_fenced_blocks
 from agent.pipeline.history import History, ModelCall
 from agent.runs.store import files

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.text import escape_hidden as escape_hidden
+from agent.text import one_line as one_line
 
 
 class Console(RichConsole):
@@ -27,11 +28,6 @@ class Console(RichConsole):
         if piped_width is not None and not sys.stdout.isatty():
             options["width"] = piped_width
         super().__init__(stderr=stderr, file=file, markup=False, emoji=False, highlight=False, **options)
-
-
-def one_line(text: str, limit: int = 100) -> str:
-    """Return the text on one line. Collapse white space, truncate to `limit` characters and escape the result."""
-    return escape_hidden(" ".join(text.split()), limit=limit)
 
 
 def print_json(document: Any) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 from agent.cli.interrupts import defer_signals
 from agent.cli.progress import Steps
-from agent.cli.running import explain_stop
+from agent.cli.running import stoppable
 from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
-from agent.cli.training import TrainOptions
+from agent.cli.train_options import TrainOptions
 from agent.datasets.benchmarks.pairs import is_split
 from agent.errors import ConfigError, UsageError
 from agent.retrieval.searchers.trained import TrainingRecord, read_record
@@ -49,7 +49,7 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
         raise ConfigError(f"--{option.replace('_', '-')}: the recipe {name} does not use this option. Remove it.")
     base = None if options.dry_run else recipe.choose_base(options.base)
     settings = recipe.defaults.model_copy(update=changes)
-    try:
+    with stoppable(notes, partial(_describe_stored, out)):
         with Steps(notes) as steps:
             data, leaks = _read_data(path, options, steps)
         for note in data.notes:
@@ -76,9 +76,6 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
                     recipe, data, rows, settings, base, out, steps, report, is_stopping, leaks.counts, options.force
                 )
             )
-    except KeyboardInterrupt as error:
-        stored = read_record(out)
-        explain_stop(notes, error, "" if stored is None else f"{out} has the model {_describe_epoch(stored)}.")
     if options.as_json:
         print_json({"folder": str(out), **record.model_dump(mode="json", by_alias=True)})
         return
@@ -87,6 +84,11 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
     test, own = (shlex.quote(str(name)) for name in (options.test[0] if options.test else "BENCHMARK", path))
     benchmark = f"{own} --split test" if is_split(path) and not options.test else test
     print_text(Console(), f"Next: agent retrieval run {benchmark} --searcher {shlex.quote(f'model:{out}')}")
+
+
+def _describe_stored(out: Path) -> str:
+    stored = read_record(out)
+    return "" if stored is None else f"{out} has the model {_describe_epoch(stored)}."
 
 
 def _read_data(path: Path, options: TrainOptions, steps: Steps) -> tuple[TrainingData, Leaks]:

@@ -16,9 +16,9 @@ from agent.corpus.output import CorpusWriter
 from agent.datasets.benchmarks.building import read_rows
 from agent.datasets.fields import CODES, QUERIES, FieldMap, Fields
 from agent.errors import InputError, UsageError
-from agent.evaluation.statistics import import_numpy
+from agent.evaluation.lazy_numpy import np
 from agent.retrieval.rankings import encode_id
-from agent.retrieval.searchers.base import Progress
+from agent.types import Progress
 
 _FIELDS = ("cluster", "repository", "licence", "language")
 
@@ -128,7 +128,7 @@ def write_pairs(
 
 def _find_removed(best: BestCodes, rules: CandidateRules) -> Any:
     """Return the name of the rule that removes each pair, or an empty text."""
-    np, reasons = import_numpy(), import_numpy().full(best.scores.shape, "", "U14")
+    reasons = np.full(best.scores.shape, "", "U14")
     if rules.min_similarity is not None:
         reasons[best.scores < rules.min_similarity] = "min-similarity"
     if rules.max_uses is not None:

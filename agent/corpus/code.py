@@ -29,8 +29,8 @@ from agent.datasets.sources import open_regular
 from agent.errors import InputError, RunStopped
 from agent.languages.python.functions import describe_function, find_functions
 from agent.languages.python.source import Unparsable
-from agent.retrieval.searchers.base import Progress
 from agent.temp_database import TempDatabase, as_key, from_key
+from agent.types import Progress
 
 _Task = list[SourceFile | Found]
 _Result = tuple[list[Found], int]  # with the number of items in the task

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agent.evaluation.statistics import import_numpy
-from agent.retrieval.searchers.base import Progress, SearchResult, Vectors
+from agent.evaluation.lazy_numpy import np
+from agent.retrieval.searchers.base import SearchResult, Vectors
+from agent.types import Progress
 
 Array = Any  # a NumPy array
 # Scores are rounded, so that codes tie if their scores differ only by rounding errors: weighted sums of cosines to
@@ -28,13 +29,13 @@ class BestCodes:
     """
 
     def __init__(self, queries: int, top: int, searchers: int) -> None:
-        np, shape = import_numpy(), (queries, top)
+        shape = (queries, top)
         self.positions, self.scores = np.full(shape, -1, np.int32), np.full(shape, -np.inf)
         self.parts = np.full((queries, top, searchers), np.nan)
 
     def merge(self, queries: Array, positions: Array, scores: Array, parts: Array) -> None:
         """Add a code for each number in `queries`, and keep the best codes."""
-        np, top = import_numpy(), self.positions.shape[1]
+        top = self.positions.shape[1]
         changed = np.unique(queries)
         queries = np.concatenate([np.repeat(changed, top), queries])
         positions = np.concatenate([self.positions[changed].ravel(), positions])
@@ -57,7 +58,7 @@ class Proposals:
 
         `share` is the part of the searcher's codes that the ensemble chose. `jaccard` is the Jaccard similarity.
         """
-        np, overlap = import_numpy(), {}
+        overlap = {}
         for name, own in self.own.items():
             rows = zip(own, self.best.positions, strict=True)
             common = sum(int(np.isin(mine[mine >= 0], theirs).sum()) for mine, theirs in rows)
@@ -74,7 +75,7 @@ def combine_cosines(
     With `mean`, all weights are equal. With `repository`, the weight of a searcher is the reciprocal of its largest
     absolute cosine for the query, or 0 if all its cosines are 0. Raises RunStopped if vectors cannot be read.
     """
-    np, searchers = import_numpy(), list(vectors.values())
+    searchers = list(vectors.values())
     queries = [_normalise(searcher.queries) for searcher in searchers]
     weights = np.full((len(searchers), len(queries[0])), 1 / len(searchers))
     if rule == "repository":
@@ -94,7 +95,7 @@ def combine_cosines(
 
 def _normalise(vectors: Array) -> Array:
     """Return float64 vectors of length 1. Zero vectors are unchanged."""
-    np, vectors = import_numpy(), vectors.astype("float64")
+    vectors = vectors.astype("float64")
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.divide(vectors, lengths, out=vectors, where=lengths > 0)
 
@@ -113,7 +114,7 @@ def _iterate_shards(
 
 def _merge_shard(best: BestCodes, start: int, scores: Array, parts: Sequence[Array]) -> None:
     """Merge the best codes in a shard. `scores` and each of `parts` have shape (queries, codes in the shard)."""
-    np, top = import_numpy(), best.positions.shape[1]
+    top = best.positions.shape[1]
     scores = scores.round(_DECIMALS) + 0.0  # -0.0 becomes 0.0
     limits = best.scores[:, -1:]
     is_better = scores > limits  # a code that ties with an earlier one is not better
@@ -125,7 +126,7 @@ def _merge_shard(best: BestCodes, start: int, scores: Array, parts: Sequence[Arr
 
 def cut_ranking(result: SearchResult) -> tuple[Array, Array]:
     """Return the positions (int32) and scores (float32) of the best 1,000 codes. Ties are sorted by position."""
-    order = import_numpy().lexsort((result.positions, -result.scores))[:RRF_DEPTH]
+    order = np.lexsort((result.positions, -result.scores))[:RRF_DEPTH]
     return result.positions[order].astype("int32"), result.scores[order].astype("float32")
 
 
@@ -134,7 +135,7 @@ def fuse_ranks(rankings: Mapping[str, Sequence[tuple[Array, Array]]], top: int) 
 
     `rankings` contains the result of `cut_ranking` for each query. Codes without a rank are not proposed.
     """
-    np, queries = import_numpy(), len(next(iter(rankings.values())))
+    queries = len(next(iter(rankings.values())))
     best = BestCodes(queries, top, len(rankings))
     own = {name: np.full((queries, top), -1, np.int32) for name in rankings}
     for query, results in enumerate(zip(*rankings.values(), strict=True)):

@@ -13,8 +13,7 @@ from agent.corpus.output import CorpusWriter
 from agent.datasets.benchmark import Benchmark
 from agent.datasets.fields import KNOWN
 from agent.retrieval.code_views import extract_view, find_first_sentence
-from agent.retrieval.searchers.base import Progress
-from agent.types import Pair
+from agent.types import Pair, Progress
 
 MIN_WORDS = 3
 """Minimum number of words in a benchmark query. Pairs may contain shorter queries by chance."""

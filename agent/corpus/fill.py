@@ -11,7 +11,7 @@ from typing import Any
 from agent.annotator import Annotator
 from agent.corpus.output import CorpusWriter
 from agent.errors import UsageError
-from agent.languages import built_in_languages
+from agent.languages.registry import built_in_languages
 from agent.pipeline.graph import END, Variant
 from agent.pipeline.nodes.asking import WriteCode
 from agent.pipeline.prompt_text import describe_report

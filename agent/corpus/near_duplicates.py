@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from agent.errors import ExtraMissing
-from agent.evaluation.statistics import import_numpy
-from agent.retrieval.searchers.base import Progress
+from agent.errors import needs_extra
+from agent.evaluation.lazy_numpy import np
+from agent.types import Progress
 
 THRESHOLD = 0.8
 BANDS, ROWS = 10, 5
@@ -100,7 +100,7 @@ def _connect_sets(sets: Sequence[bytes], signatures: bytearray, progress: Progre
             names[number] = number = names[names[number]]
         return number
 
-    bands = import_numpy().frombuffer(signatures, dtype="=u4").reshape(-1, BANDS, ROWS)
+    bands = np.frombuffer(signatures, dtype="=u4").reshape(-1, BANDS, ROWS)
     for band in range(BANDS):
         for bucket in _group_rows(bands[:, band]):
             if len({find_name(number) for number in bucket}) == 1:
@@ -118,7 +118,6 @@ def _connect_sets(sets: Sequence[bytes], signatures: bytearray, progress: Progre
 
 def _make_comparer(sets: Sequence[bytes]) -> Callable[[int], Iterator[int]]:
     """Return a function that finds the positions of the sets that are similar to the set at a position."""
-    np = import_numpy()
     sizes = np.array([len(packed) // 8 for packed in sets])
     owners = np.repeat(np.arange(len(sets)), sizes)
     _, ids = np.unique(np.frombuffer(b"".join(sets), dtype="<u8"), return_inverse=True)
@@ -142,17 +141,15 @@ def _group_rows(band: Any) -> list[list[int]]:
 
 class _Signer:
     def __init__(self) -> None:
-        try:
+        with needs_extra("corpus"):
             import datasketch
-        except ImportError as error:
-            raise ExtraMissing("corpus", error) from error
         self.datasketch = datasketch
         self._minhash = datasketch.MinHash(num_perm=BANDS * ROWS, hashfunc=int)
 
     def sign(self, packed: bytes) -> Any:
         """Return the MinHash of packed shingles, which the next call overwrites."""
         self._minhash.clear()
-        self._minhash.update_batch(import_numpy().frombuffer(packed, dtype="<u4")[::2].tolist())
+        self._minhash.update_batch(np.frombuffer(packed, dtype="<u4")[::2].tolist())
         return self._minhash
 
 

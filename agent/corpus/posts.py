@@ -13,8 +13,8 @@ from xml.parsers import expat
 
 from agent.datasets.benchmarks.building import BenchmarkRow
 from agent.datasets.sources import STDIN, display_name, open_source
-from agent.errors import ExtraMissing, InputError
-from agent.retrieval.searchers.base import Progress
+from agent.errors import InputError, needs_extra
+from agent.types import Progress
 
 MAX_ROW_BYTES = 4 << 20
 """Maximum size of a row. The rows of Stack Exchange have at most a few hundred kilobytes."""
@@ -120,13 +120,11 @@ def extract_text(html: str) -> str:
         ValueError: the HTML cannot be parsed.
         ExtraMissing: BeautifulSoup is not installed.
     """
-    try:
+    with needs_extra("corpus"):
         import bs4.element
-
+    try:
         # BeautifulSoup warns if a text without a line break looks like a file name
         nodes: list[object] = [bs4.BeautifulSoup(f"{html}\n", "html.parser")]
-    except ImportError as error:
-        raise ExtraMissing("corpus", error) from error
     except bs4.ParserRejectedMarkup as error:
         raise ValueError(str(error)) from error
     pieces, needs_break = [""], False

@@ -16,8 +16,8 @@ from agent.datasets.fields import QUERIES, FieldMap, Fields, find_field
 from agent.datasets.sources import open_source, read_lines
 from agent.errors import InputError
 from agent.evaluation.measures import Confusion, confusion_cell
-from agent.retrieval.searchers.base import Progress
 from agent.temp_database import TempDatabase, as_key
+from agent.types import Progress
 
 
 class QueryFilter:

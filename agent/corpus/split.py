@@ -16,8 +16,8 @@ from pydantic import AfterValidator, StringConstraints, TypeAdapter, ValidationE
 from agent.corpus.near_duplicates import cluster, shingle_query
 from agent.datasets.encoding import dumps
 from agent.errors import InputError, UsageError
-from agent.retrieval.searchers.base import Progress
 from agent.text import plural
+from agent.types import Progress
 
 Rule = Literal["query", "code", "repository", "time", "pair"]
 PARTS = ("train", "validation", "test")

@@ -16,8 +16,8 @@ from agent.corpus.posts import extract_text
 from agent.corpus.split import PARTS
 from agent.datasets.benchmarks.building import BenchmarkRow
 from agent.datasets.encoding import dumps, loads
-from agent.retrieval.searchers.base import Progress
 from agent.temp_database import TempDatabase
+from agent.types import Progress
 
 MIN_CHARACTERS, MAX_CHARACTERS = 20, 4096
 """Limits for descriptions and answers without HTML tags (section 3.2 of the ProCQA paper)."""

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, Any
 
 from agent.datasets.sources import LONGEST_LINE, BadLine, SourceRow
-from agent.errors import ExtraMissing, InputError
+from agent.errors import InputError, needs_extra
 
 _BATCH = 1000  # maximum number of rows converted to Python objects at a time
 _OBJECT_SIZE, _MAX_ROW_SIZE = 50, 2 * LONGEST_LINE
@@ -33,11 +33,9 @@ def read_parquet(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
         InputError: the file is not Parquet, is damaged, or has two columns with the same name.
         ExtraMissing: pyarrow is not installed.
     """
-    try:
+    with needs_extra("io"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError as error:
-        raise ExtraMissing("io", error) from error
     try:
         with TemporaryFile() as unpacked:
             if not file.seekable() or path.suffix.lower() == ".gz":
@@ -187,12 +185,10 @@ def read_folder(folder: Path) -> Iterator[SourceRow | BadLine]:
         InputError: the folder does not contain a dataset, the dataset is damaged, or it has several splits.
         ExtraMissing: `datasets` is not installed.
     """
-    try:
+    with needs_extra("io"):
         import datasets
         import pyarrow.parquet
         import yaml
-    except ImportError as error:
-        raise ExtraMissing("io", error) from error
     saved_to_disk = any((folder / mark).exists() for mark in _SAVED)
     try:
         with TemporaryDirectory() as scratch:  # keeps the user's cache clean; streaming copies no data

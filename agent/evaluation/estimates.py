@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agent.evaluation.labels import Labels, Rater, collect_votes
-from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, Interval, divide, import_numpy
+from agent.evaluation.lazy_numpy import np
+from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, Interval, divide
 from agent.runs.store import files
 from agent.runs.store.reviews import (
     Review,
@@ -76,7 +77,6 @@ def estimate(
     Raises:
         ExtraMissing: NumPy is not installed.
     """
-    np = import_numpy()
     sizes, reviewed, positives = (
         np.array([(stratum.size, stratum.reviewed, stratum.positives) for stratum in strata], dtype=int)
         .reshape(-1, 3)
@@ -109,7 +109,7 @@ def _make_estimate(value: float, posterior: Any) -> Estimate:
     if math.isnan(value):
         return Estimate(None, None)
     tail = (1 - LEVEL) / 2
-    low, high = import_numpy().quantile(posterior, [tail, 1 - tail])
+    low, high = np.quantile(posterior, [tail, 1 - tail])
     # the quantiles may exclude a point estimate of 0 or 1
     return Estimate(value, Interval(min(float(low), value), max(float(high), value)))
 

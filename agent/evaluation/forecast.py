@@ -19,9 +19,10 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from agent.config import Config
-from agent.datasets import group_by_query
+from agent.datasets.pair_store import group_by_query
 from agent.errors import UsageError
-from agent.languages import Language, built_in_languages
+from agent.languages.base import Language
+from agent.languages.registry import built_in_languages
 from agent.llm.base import Call, ReplyKind
 from agent.llm.batch import PRICE_FACTOR
 from agent.llm.gateway import Gateway, ReplyCache
@@ -29,7 +30,7 @@ from agent.llm.models import Models, are_scripted
 from agent.llm.parsing import build_schema
 from agent.pipeline.graph import Variant, collect_known_roles
 from agent.pipeline.history import History, ModelCall
-from agent.pipeline.nodes import BUILT_IN
+from agent.pipeline.nodes.registry import BUILT_IN
 from agent.pipeline.prompts import Prompts
 from agent.pipeline.state import Role
 from agent.runs.batches import check_batch_support

@@ -10,8 +10,8 @@ from typing import Literal
 from agent.config import Config
 from agent.errors import DependencyUnavailable, LockUnavailable, NotReplayable, PairError, UnsupportedLanguage
 from agent.evaluation.recorded import Difference, RecordedExecution, RecordedSandbox, compare_reports, read_execution
-from agent.languages import built_in_languages
 from agent.languages.base import MalformedProgram
+from agent.languages.registry import built_in_languages
 from agent.runs.store.annotations import Key
 from agent.runs.store.run_view import RunView
 from agent.sandbox.base import Environment, SandboxBackend

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.datasets.benchmarks.building import read_rows
-from agent.errors import ExtraMissing, InputError
+from agent.errors import InputError, needs_extra
 from agent.evaluation.statistics import BootstrapSettings, ClusterBootstrap
 
 MEASURES = ("rouge1", "rouge2", "rougeL")
@@ -33,10 +33,8 @@ def score_answers(path: Path, settings: BootstrapSettings, progress: Callable[..
         InputError: the file is malformed, or has no answers.
         ExtraMissing: rouge-score or NumPy is not installed.
     """
-    try:
+    with needs_extra("corpus"):
         from rouge_score.rouge_scorer import RougeScorer
-    except ImportError as error:
-        raise ExtraMissing("corpus", error) from error
     scorer = RougeScorer(MEASURES, use_stemmer=True)
     statuses, models, ids, rows = Counter[str](), dict[str, None](), list[str](), list[list[float]]()
     for row in read_rows(path):

@@ -11,29 +11,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from types import ModuleType
 from typing import Any
 
-from agent.errors import ExtraMissing
+from agent.errors import needs_extra
+from agent.evaluation.lazy_numpy import np
 
 BINS = 10
 # confidence level of all intervals
 LEVEL = 0.95
 # minimum number of discordant pairs for which `mcnemar_exact` can return p < .05
 MIN_DISCORDANT = 6
-
-
-def import_numpy() -> ModuleType:
-    """Import NumPy.
-
-    Raises:
-        ExtraMissing: NumPy is not installed.
-    """
-    try:
-        import numpy
-    except ImportError as error:
-        raise ExtraMissing("stats", error) from error
-    return numpy
 
 
 @dataclass(frozen=True)
@@ -86,7 +73,6 @@ def wilson_interval(successes: int, total: int) -> Interval:
 
 def divide(numerator: Any, denominator: Any) -> Any:
     """Divide numbers or arrays element by element. Division by zero returns NaN."""
-    np = import_numpy()
     arrays = np.asarray(numerator, dtype=float), np.asarray(denominator, dtype=float)
     numerator, denominator = np.broadcast_arrays(*arrays)
     return np.divide(numerator, denominator, out=np.full(denominator.shape, np.nan), where=denominator != 0)
@@ -117,7 +103,6 @@ class ClusterBootstrap:
             ValueError: the number of rows differs from the number of items.
             ExtraMissing: NumPy is not installed.
         """
-        np = import_numpy()
         if len(rows) != len(self._cluster_of):
             raise ValueError(f"got {len(rows)} rows for {len(self._cluster_of)} items")
         if not rows:
@@ -135,7 +120,6 @@ class ClusterBootstrap:
         NaN, which marks resamples with an undefined statistic, is ignored. The interval is None if there are fewer than
         two clusters, if all values are equal, or if the proportion of NaN exceeds `1 - LEVEL`.
         """
-        np = import_numpy()
         defined = values[~np.isnan(values)]
         too_few = len(values) - len(defined) > (1 - LEVEL) * len(values)
         if self.clusters < 2 or too_few or not len(defined) or defined.min() == defined.max():
@@ -158,10 +142,8 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
     """
     if min(only_first, only_second) < 0:
         raise ValueError(f"counts cannot be negative: {only_first}, {only_second}")
-    try:
+    with needs_extra("stats"):
         from scipy.stats import binomtest
-    except ImportError as error:
-        raise ExtraMissing("stats", error) from error
     discordant = only_first + only_second
     return float(binomtest(only_first, discordant).pvalue) if discordant else 1.0
 

@@ -17,7 +17,7 @@ from agent.evaluation.statistics import format_interval, format_number, krippend
 from agent.exports.rows import INPUT_PREFIX, Export, Row, escape_surrogates, format_left_out
 from agent.exports.tables import write_parquet_rows
 from agent.runs.store.run_view import RunView, get_criterion
-from agent.text import is_hidden, plural
+from agent.text import one_line, plural
 
 TAGS = ["code-search", "test-driven-annotator"]
 _MAX_LISTED = 20
@@ -266,6 +266,4 @@ def render_markdown_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]
 
 def _escape_markdown(text: str) -> str:
     """Escape untrusted text so that Markdown renders it as one line of plain text, of at most 300 characters."""
-    line = " ".join(text.split())
-    shown = "".join(char.encode("unicode_escape").decode("ascii") if is_hidden(char) else char for char in line)
-    return _MARKUP.sub(r"\\\1", shown[:300])
+    return _MARKUP.sub(r"\\\1", one_line(text, None)[:300])

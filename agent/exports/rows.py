@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,7 +23,7 @@ from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs, 
 from agent.runs.store import files
 from agent.runs.store.annotations import compute_vote_share, get_status
 from agent.runs.store.run_view import RunView, load_run
-from agent.types import Annotation, Pair
+from agent.types import Annotation, Pair, Progress
 
 Row = dict[str, Any]
 ColumnKind = Literal["text", "integer", "number", "flag", "json"]
@@ -110,13 +110,13 @@ class Export:
 
     Args:
         run: The run, or a file of pairs, whose rows have no results other than the label.
-        progress: Called with the number of annotated pairs read so far.
+        progress: Called with the number of annotated pairs read so far, and the number of annotated pairs.
         parts: The ids of the pairs in each part of the dataset, by the name of the part. Empty if there are no parts.
     """
 
     run: RunView | PairsFile
     pair_filter: ExportFilter = EVERYTHING
-    progress: Callable[[int], None] = lambda _: None
+    progress: Progress = lambda *_: None
     parts: Mapping[str, Collection[str]] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
@@ -165,6 +165,7 @@ class Export:
             UsageError: there are no pairs to export.
         """
         deciders, number = set[str](), 0
+        total = None if isinstance(self.run, PairsFile) else self.run.index.pair_count
         for number, (pair, merged, vote_share) in enumerate(self._iterate_annotated(), start=1):
             deciders.update([merged.decided_by] if merged.decided_by else ())
             if vote_share < self.pair_filter.min_agreement:
@@ -179,7 +180,7 @@ class Export:
                 self.tally.add(Observation(merged))
                 results = _build_result_fields(merged)
                 yield {**self._build_pair_fields(pair), **{name: results[name] for name in self._results}}
-            self.progress(number)
+            self.progress("exporting", number, total)
         if self.pair_filter.ids is None and (pending := sum(1 for _ in self.run.pairs()) - number):
             self.left_out["not annotated yet"] = pending
         if not self.tally.annotations:

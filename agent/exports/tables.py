@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.datasets.encoding import dumps
-from agent.errors import ExtraMissing
+from agent.errors import needs_extra
 from agent.exports.rows import ColumnKind, Export, Row, as_cell
 
 # rows per Parquet row group
@@ -64,11 +64,9 @@ def write_parquet_rows(path: Path, columns: Mapping[str, ColumnKind], rows: Iter
         ExtraMissing: pyarrow is not installed.
         OSError: the file cannot be written.
     """
-    try:
+    with needs_extra("io"):
         import pyarrow as pa
         from pyarrow.parquet import ParquetWriter
-    except ImportError as error:
-        raise ExtraMissing("io", error) from error
     types = {
         "text": pa.string(),
         "json": pa.string(),

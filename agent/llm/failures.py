@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from agent.llm.endpoints import strip_credentials
 from agent.llm.limits import select_limits
-from agent.text import make_printable
+from agent.text import one_line
 from agent.types import Usage
 
 Meaning = Literal["retry", "pair", "option", "run"]
@@ -200,8 +200,7 @@ def sanitise(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "***")
-    text = " ".join(make_printable(text).split())
-    return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "..."
+    return one_line(text, _LONGEST_MESSAGE)
 
 
 def _parse_number(value: str | None) -> float | None:

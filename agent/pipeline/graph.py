@@ -15,7 +15,7 @@ from agent.config import find_data_folder
 from agent.errors import AgentError, ConfigError, GraphError, NodeError
 from agent.languages.base import Language
 from agent.llm.failures import sanitise
-from agent.pipeline.nodes import BUILT_IN
+from agent.pipeline.nodes.registry import BUILT_IN
 from agent.pipeline.prompts import Role
 from agent.pipeline.state import Node, State, Step, Tools
 from agent.text import describe_error

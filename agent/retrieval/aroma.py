@@ -46,8 +46,8 @@ from typing import Any
 
 from agent.datasets.benchmark import Benchmark
 from agent.languages.python.source import Definition, Function, Unparsable, iterate_bindings, normalise, parse
-from agent.retrieval.searchers.base import Progress
 from agent.text import plural
+from agent.types import Progress
 
 THRESHOLD = 0.25
 PARENTS, USES = 3, 2

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agent.datasets.benchmark import Benchmark
-from agent.datasets.benchmarks import find_format, read_benchmark
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRequest, BenchmarkRow, read_rows
+from agent.datasets.benchmarks.registry import find_format, read_benchmark
 from agent.datasets.fields import FieldMap
 from agent.datasets.formats import expand_patterns
 from agent.errors import UsageError

@@ -24,7 +24,8 @@ from agent.datasets.benchmark import Benchmark
 from agent.errors import UsageError
 from agent.languages.python.source import Function, Unparsable, normalise, parse
 from agent.languages.python.spans import SourceSpans
-from agent.retrieval.searchers.base import Progress, report_progress
+from agent.retrieval.searchers.base import report_progress
+from agent.types import Progress
 
 FULL = "full"
 # The end of a first sentence, a paragraph, or the text before a field (`:param x:`), a doctest or a heading (`Args:`).

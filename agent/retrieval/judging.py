@@ -24,11 +24,11 @@ from agent.retrieval.aroma import AromaJudge
 from agent.retrieval.folder import JUDGED, JUDGEMENTS, JUDGEMENTS_TREC, POOL, RESULTS, RetrievalFolder, format_row
 from agent.retrieval.rankings import encode_id, read_trec
 from agent.retrieval.results import LabelSource
-from agent.retrieval.searchers.base import Progress
 from agent.runs.store import files
 from agent.runs.store.files import replacing
 from agent.runs.store.run_view import get_variant_and_model, load_run
 from agent.text import plural
+from agent.types import Progress
 
 # The name of the judge for labels from `qrels.tsv`.
 BENCHMARK = "benchmark"

@@ -24,7 +24,7 @@ from math import comb, log2
 from typing import Any
 
 from agent.datasets.benchmark import Grades
-from agent.errors import ConfigError, ExtraMissing
+from agent.errors import ConfigError, needs_extra
 from agent.retrieval.rankings import encode_id
 
 # The metrics that are computed by default.
@@ -296,10 +296,8 @@ def get_metric(name: str) -> Metric:
 
 
 def _get_ir_measures_metric(name: str) -> Metric:
-    try:
+    with needs_extra("retrieval"):
         import ir_measures
-    except ImportError as error:
-        raise ExtraMissing("retrieval", error) from error
 
     def compute(ranking: QueryRanking) -> float:
         # ids are encoded because some providers write them to files in which white space separates fields

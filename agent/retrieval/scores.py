@@ -13,7 +13,8 @@ from statistics import fmean, median
 from agent.datasets.benchmark import Grades
 from agent.datasets.encoding import dumps
 from agent.errors import UsageError
-from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, adjust_holm, import_numpy
+from agent.evaluation.lazy_numpy import np
+from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, adjust_holm
 from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder, write_json
 from agent.retrieval.judging import Labels, read_labels
 from agent.retrieval.measures import DEFAULT_METRICS, QueryRanking, compute_first_rank, get_metric
@@ -27,7 +28,6 @@ from agent.retrieval.results import (
     SearcherScores,
     WhichQueries,
 )
-from agent.retrieval.searchers.base import Progress
 from agent.retrieval.searchers.trained import TrainingRecord
 from agent.retrieval.significance import (
     ROUNDING,
@@ -37,6 +37,7 @@ from agent.retrieval.significance import (
     run_paired_tests,
 )
 from agent.runs.store.files import replacing
+from agent.types import Progress
 
 # The ranking of one searcher: each query with the scores of its codes, in the form that `read_trec` yields.
 Ranking = Iterable[tuple[str, Mapping[str, float]]]
@@ -142,7 +143,7 @@ def _summarise_searcher(
     settings: BootstrapSettings,
 ) -> SearcherScores:
     ranks = [frank for frank in franks if frank is not None]
-    table = import_numpy().array(list(values.values())).T
+    table = np.array(list(values.values())).T
     intervals = bootstrap_intervals(queries, table, settings)
     return SearcherScores(
         searcher=name,
@@ -213,7 +214,6 @@ def average_seeds(
 def _compare_pairs(
     scored: ScoredQueries, metric: str, pairs: Sequence[tuple[str, str]], settings: BootstrapSettings
 ) -> list[Comparison]:
-    np = import_numpy()
     values = {name: np.array(by_metric[metric]) for name, by_metric in scored.values.items()}
     differences = np.array([values[first] - values[second] for first, second in pairs]).T
     differences[abs(differences) < ROUNDING] = 0

@@ -15,8 +15,9 @@ from agent.datasets.benchmark import Benchmark
 from agent.errors import InputError, UsageError
 from agent.retrieval.folder import RankingRecord, RetrievalFolder
 from agent.retrieval.rankings import format_trec, read_trec
-from agent.retrieval.searchers.base import Progress, Searcher
+from agent.retrieval.searchers.base import Searcher
 from agent.runs.store.manifest import as_json
+from agent.types import Progress
 
 _LIBRARIES = ("bm25s", "faiss", "gensim", "numpy", "openai", "scipy", "sentence_transformers", "sklearn", "torch")
 

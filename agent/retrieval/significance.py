@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from statistics import fmean, pvariance, variance
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from agent.evaluation.statistics import BootstrapSettings, ClusterBootstrap, Interval, import_numpy
+from agent.evaluation.lazy_numpy import np
+from agent.evaluation.statistics import BootstrapSettings, ClusterBootstrap, Interval
 from agent.types import Count, Frozen
-
-if TYPE_CHECKING:
-    import numpy as np
 
 # Default settings for paired tests. With this number of resamples, the smallest possible p-value is .0001.
 TEST_SETTINGS = BootstrapSettings(resamples=10_000)
@@ -36,7 +34,7 @@ def bootstrap_intervals(
     """
     bootstrap = ClusterBootstrap(queries, settings)
     sums = bootstrap.resample_sums(list(values), values.shape[1])
-    vary = import_numpy().ptp(values, axis=0) > ROUNDING
+    vary = np.ptp(values, axis=0) > ROUNDING
     columns = zip(vary, sums.T / len(queries), strict=True)
     return [bootstrap.percentile_interval(means) if varies else None for varies, means in columns]
 
@@ -69,7 +67,6 @@ def run_paired_tests(
     Raises:
         ExtraMissing: NumPy is not installed.
     """
-    np = import_numpy()
     bootstrap = ClusterBootstrap(queries, settings)
     count, columns = differences.shape
     mean = differences.mean(axis=0)
@@ -98,7 +95,7 @@ def run_paired_tests(
 
 def _draw_signs(count: int, settings: BootstrapSettings) -> Iterator[Any]:
     """Yield batches of random sign vectors (rows), `settings.resamples` rows in total."""
-    random = import_numpy().random.default_rng(settings.seed)
+    random = np.random.default_rng(settings.seed)
     rows = max(1, _MAX_SIGNS // count)
     for start in range(0, settings.resamples, rows):
         size = min(rows, settings.resamples - start), count

@@ -35,13 +35,13 @@ from agent.llm.budget import Budget
 from agent.llm.failures import Failure
 from agent.llm.gateway import ReplyCache
 from agent.llm.models import Models
-from agent.sandbox.base import RunResult
-from agent.temp_database import TempDatabase, as_key
 from agent.runs.store import files
 from agent.runs.store.batches import Batch, BatchStore
 from agent.runs.store.cache import SqliteReplyCache
-from agent.types import Usage
+from agent.sandbox.base import RunResult
+from agent.temp_database import TempDatabase, as_key
 from agent.text import plural
+from agent.types import Usage
 
 if TYPE_CHECKING:
     from agent.llm.openai import OpenAIModel

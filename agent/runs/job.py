@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, S
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from agent.runs.batches import Batches
-from agent.datasets import group_by_query
+from agent.datasets.pair_store import group_by_query
 from agent.errors import Deferred, ModelError, NodeError, Outage, PairError, PairTimeout, SandboxError
-from agent.pipeline.history import History, Recorder
 from agent.llm.budget import Budget
+from agent.pipeline.history import History, Recorder
+from agent.runs.batches import Batches
 from agent.runs.runner import Runner
 from agent.runs.spec import RunSpec
 from agent.runs.store.annotations import Key

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ExtraMissing
-from agent.types import Annotation
+from agent.errors import needs_extra
 from agent.text import plural, render_html_cell
+from agent.types import Annotation
 
 if TYPE_CHECKING:
     import pandas
@@ -26,10 +26,8 @@ class Annotations(list[Annotation]):
         Raises:
             ExtraMissing: pandas is not installed.
         """
-        try:
+        with needs_extra("io"):
             from pandas import DataFrame
-        except ImportError as error:
-            raise ExtraMissing("io", error) from error
         # Int64, because otherwise a missing label would turn the other labels into floats
         columns = list(as_row(Annotation(id="", input_sha256="")))
         return DataFrame([as_row(annotation) for annotation in self], columns=columns).astype({"label": "Int64"})

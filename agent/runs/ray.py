@@ -25,16 +25,15 @@ from types import ModuleType
 from typing import Any
 
 from agent.config import RunnerConfig
-from agent.runs.ray_worker import PACKAGE, Message, SandboxInfo, Worker, make_picklable
-from agent.errors import AgentError, ExtraMissing, ModelError, Outage, UsageError
+from agent.errors import AgentError, ModelError, Outage, UsageError, needs_extra
 from agent.events import Event, Note, PairStarted, Waiting
-from agent.pipeline.history import HistoryItem
-from agent.pipeline.history import ModelCall, Recorder
 from agent.llm.base import Call, Reply, Wait, get_address
 from agent.llm.gateway import Gateway
+from agent.pipeline.history import HistoryItem, ModelCall, Recorder
+from agent.runs.ray_worker import PACKAGE, Message, SandboxInfo, Worker, make_picklable
 from agent.sandbox.folders import get_user_cache
-from agent.types import Annotation, Pair, Usage
 from agent.text import plural
+from agent.types import Annotation, Pair, Usage
 
 _MAX_WAIT_SECONDS = 600
 _MAX_LOSSES = 5
@@ -91,11 +90,9 @@ class RayEngine:
         """
         for name, value in _SETTINGS.items():  # Ray reads these variables when it is imported
             os.environ.setdefault(name, value)
-        try:
+        with needs_extra("ray"):
             import ray
             from ray import cloudpickle
-        except ImportError as error:
-            raise ExtraMissing("ray", error) from error
         try:
             self.ray, self.parts = ray, cloudpickle.dumps(self._parts)
         except Exception as error:

@@ -22,10 +22,10 @@ from typing import Any
 
 from agent.errors import AgentError, UsageError
 from agent.events import Event, Note, PairStarted, Waiting
-from agent.pipeline.history import Recorder
 from agent.llm.base import LLM, Call, Reply, Wait, close
 from agent.llm.gateway import Gateway, ask_model
 from agent.llm.models import Models
+from agent.pipeline.history import Recorder
 from agent.sandbox.base import SandboxBackend, SandboxLimits
 from agent.sandbox.dependencies.environments import REPORT_INTERVAL
 from agent.sandbox.select import choose

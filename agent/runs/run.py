@@ -9,25 +9,25 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
-from agent.runs.batches import Batches
-from agent.datasets import PairStore
-from agent.runs.ray import RayEngine, RayRunner
-from agent.runs.ray_worker import SandboxInfo
+from agent.datasets.pair_store import PairStore
 from agent.errors import SandboxUnavailable
 from agent.events import Note, ReplyReceived, RunStarted, Waiting
-from agent.runs.job import Job
 from agent.llm.base import Call, Reply, close
 from agent.llm.budget import Budget
 from agent.llm.gateway import Gateway, ReplyCache, Transport
 from agent.llm.limits import Limits
 from agent.llm.models import RepeatedReplies, explain_dependence
+from agent.runs.batches import Batches
+from agent.runs.job import Job
+from agent.runs.ray import RayEngine, RayRunner
+from agent.runs.ray_worker import SandboxInfo
 from agent.runs.runner import Runner, TracedRunner
-from agent.sandbox.base import SandboxBackend
-from agent.sandbox.dependencies.environments import REPORT_INTERVAL
-from agent.sandbox.select import choose, limits_as_settings
 from agent.runs.spec import RunSpec
 from agent.runs.store.cache import SqliteReplyCache
 from agent.runs.store.run_folder import RunFolder
+from agent.sandbox.base import SandboxBackend
+from agent.sandbox.dependencies.environments import REPORT_INTERVAL
+from agent.sandbox.select import choose, limits_as_settings
 from agent.types import Annotation, Pair
 
 _RECORDED = ("test-driven-annotator", "langgraph", "langchain-openai", "openai", "docker")

@@ -14,15 +14,15 @@ from typing import Protocol
 from agent.config import Config
 from agent.errors import Deferred, NodeError, PairError, PairTimeout
 from agent.events import Event, PairFinished, PairStarted, StepDone
-from agent.pipeline.graph import Pipeline
-from agent.pipeline.history import Recorder, NodeRun
 from agent.languages.base import Language
-from agent.pipeline.asker import Asker
 from agent.llm.gateway import Gateway
+from agent.pipeline.asker import Asker
+from agent.pipeline.graph import Pipeline
+from agent.pipeline.history import NodeRun, Recorder
 from agent.pipeline.prompts import Prompts
+from agent.pipeline.state import State, Tools
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.session import SandboxGates, SandboxSession, SharedExecutions
-from agent.pipeline.state import State, Tools
 from agent.tracing import UNTRACED, Tracer
 from agent.types import Annotation, ErrorInfo, Pair, Usage
 

@@ -9,26 +9,26 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from agent.runs.batches import ResultsOnDisk, check_batch_support
-from agent.types import check_type
 from agent.config import Config, SandboxConfig, build_config
 from agent.errors import InputError, UsageError
 from agent.events import Event
-from agent.pipeline.graph import Pipeline, Variant, build, collect_known_roles
-from agent.languages import Language, built_in_languages
+from agent.languages.base import Language
+from agent.languages.registry import built_in_languages
 from agent.llm.budget import Budget
 from agent.llm.gateway import ReplyCache, Transport
 from agent.llm.models import Models, ModelSource
 from agent.llm.prices import Prices
-from agent.pipeline.nodes import BUILT_IN
+from agent.pipeline.graph import Pipeline, Variant, build, collect_known_roles
+from agent.pipeline.nodes.registry import BUILT_IN
 from agent.pipeline.prompts import Prompts
+from agent.pipeline.state import Node
+from agent.runs.batches import ResultsOnDisk, check_batch_support
 from agent.runs.runner import PairRunner
 from agent.sandbox.base import EnvironmentBuilder, SandboxBackend
 from agent.sandbox.dependencies.requirements import read_requirements
 from agent.sandbox.session import SharedExecutions
-from agent.pipeline.state import Node
 from agent.tracing import Tracer, create_tracer
-from agent.types import Pair, normalise_language
+from agent.types import Pair, check_type, normalise_language
 
 if TYPE_CHECKING:
     from agent.llm.openai import ApiKey

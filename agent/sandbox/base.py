@@ -14,7 +14,8 @@ from typing import Literal
 
 from agent.types import Frozen
 
-Progress = Callable[[str], None]
+Notify = Callable[[str], None]
+"""Receives a message for the user."""
 HASH_SEED = "hash_seed"
 SENTINEL = "sentinel"
 
@@ -237,14 +238,14 @@ class SandboxBackend(ABC):
     environments: EnvironmentBuilder
     limits: SandboxLimits | None = None
 
-    async def start(self, progress: Progress) -> None:  # noqa: B027
+    async def start(self, progress: Notify) -> None:  # noqa: B027
         """Prepare the engine and the image. `progress` receives messages for the user.
 
         Raises:
             SandboxUnavailable: the backend does not work on this machine. The message explains how to fix this.
         """
 
-    def listen(self, on_wait: Progress) -> None:  # noqa: B027
+    def listen(self, on_wait: Notify) -> None:  # noqa: B027
         """Call `on_wait` with the reason whenever work must wait, for example while packages are being installed."""
 
     def describe(self) -> Mapping[str, str]:

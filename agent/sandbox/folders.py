@@ -1,12 +1,9 @@
-"""Locates cache folders and replaces files atomically."""
+"""Locates cache folders."""
 
 from __future__ import annotations
 
 import os
-import secrets
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 _NAME = "test-driven-annotator"
@@ -32,19 +29,3 @@ def get_shared_cache() -> Path:
     Root gets a system-wide folder, because sandboxes that root starts run as nobody.
     """
     return Path("/var/cache") / _NAME if os.geteuid() == 0 else get_user_cache()
-
-
-@contextmanager
-def replace_atomically(path: Path) -> Iterator[Path]:
-    """Yield a path for a new file in the same folder. Renames the file to `path` unless the block raises an exception.
-
-    Raises:
-        OSError: the folder is not writable.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    try:
-        yield new
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)

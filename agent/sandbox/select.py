@@ -16,7 +16,7 @@ from pathlib import Path
 
 from agent.config import SandboxConfig
 from agent.errors import DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
-from agent.sandbox.base import Progress, SandboxBackend, SandboxLimits
+from agent.sandbox.base import Notify, SandboxBackend, SandboxLimits
 from agent.sandbox.dependencies.environments import DependencyPolicy
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex
@@ -125,7 +125,7 @@ def build_rule(config: SandboxConfig) -> IndexRule:
 
 
 async def choose(
-    config: SandboxConfig, progress: Progress, *, backends: Mapping[str, BackendFactory] = BACKENDS
+    config: SandboxConfig, progress: Notify, *, backends: Mapping[str, BackendFactory] = BACKENDS
 ) -> SandboxBackend:
     """Return a started backend, which the caller must close.
 
@@ -154,7 +154,7 @@ async def _build_base_environment(backend: SandboxBackend) -> None:
         raise UsageError(f"Cannot install the packages from --requirements: {error}") from error
 
 
-async def _start(config: SandboxConfig, progress: Progress, backends: Mapping[str, BackendFactory]) -> SandboxBackend:
+async def _start(config: SandboxConfig, progress: Notify, backends: Mapping[str, BackendFactory]) -> SandboxBackend:
     if config.backend == "auto":
         return await _start_best(config, progress, backends)
     if config.backend not in backends:
@@ -165,7 +165,7 @@ async def _start(config: SandboxConfig, progress: Progress, backends: Mapping[st
 
 
 async def _start_best(
-    config: SandboxConfig, progress: Progress, backends: Mapping[str, BackendFactory]
+    config: SandboxConfig, progress: Notify, backends: Mapping[str, BackendFactory]
 ) -> SandboxBackend:
     """Start the first backend that enforces every required limit. If there is none, start the last one that works."""
     failures: dict[str, str] = {}

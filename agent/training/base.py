@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from agent.errors import ExtraMissing, UsageError
+from agent.errors import UsageError, needs_extra
 from agent.retrieval.searchers.models import (
     choose_device,
     has_custom_code,
@@ -63,11 +63,9 @@ def check_exists(base: str) -> None:
         return
     if base[:1] in "./~":
         raise UsageError(f"{base}: the folder does not exist")
-    try:
+    with needs_extra("train"):
         from huggingface_hub import HfApi, constants, try_to_load_from_cache
         from huggingface_hub.errors import HFValidationError
-    except ImportError as error:
-        raise ExtraMissing("train", error) from error
     try:
         HfApi().model_info(base, timeout=10)
     except Exception as error:

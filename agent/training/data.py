@@ -14,8 +14,8 @@ from agent.corpus.describe import LICENCE, SOURCE, get_name
 from agent.corpus.labelled import LabelledPair, read_labelled
 from agent.corpus.near_duplicates import cluster, shingle_query
 from agent.datasets.benchmark import Benchmark
-from agent.datasets.benchmarks import read_columns
 from agent.datasets.benchmarks.pairs import find_part_files, is_split
+from agent.datasets.benchmarks.registry import read_columns
 from agent.datasets.benchmarks.triples import is_triples
 from agent.datasets.encoding import dumps
 from agent.datasets.fields import FieldMap, Fields
@@ -23,10 +23,9 @@ from agent.datasets.formats import strip_suffixes
 from agent.errors import UsageError
 from agent.retrieval.benchmark import includes_codes, open_benchmark
 from agent.retrieval.code_views import extract_view, find_first_sentence
-from agent.retrieval.searchers.base import Progress
 from agent.runs.store import files
 from agent.text import plural
-from agent.types import Pair, normalise_language
+from agent.types import Pair, Progress, normalise_language
 
 _Opener = Callable[[Path], Benchmark]
 _LABELS = {1: 0, 2: 1}  # by votes: the bit 1 is set by a label 0, and the bit 2 by a label 1

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from agent.corpus.near_duplicates import NearDuplicateIndex, shingle_code, shingle_query
 from agent.retrieval.code_views import extract_view
-from agent.retrieval.searchers.base import Progress, report_progress
+from agent.retrieval.searchers.base import report_progress
 from agent.training.data import TrainingData
+from agent.types import Progress
 
 _KINDS = ("queries", "near_queries", "codes", "near_codes")
 _Items = dict[str, set[tuple[str, str]]]  # by text: the name of a benchmark, and the id of a query or code

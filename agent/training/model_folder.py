@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agent.errors import RunFolderError, UsageError
-from agent.retrieval.searchers.base import Progress
 from agent.retrieval.searchers.trained import (
     HEAD,
     RECORD,
@@ -29,6 +28,7 @@ from agent.runs.store import files
 from agent.training.data import TrainingData
 from agent.training.recipe import Hyperparameters, Recipe
 from agent.training.rows import EpochRows
+from agent.types import Progress
 
 STATE = ".training"
 _CARD = """---

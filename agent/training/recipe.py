@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Literal, Protocol
 
-from agent.errors import ExtraMissing
-from agent.retrieval.searchers.base import Progress
+from agent.errors import needs_extra
 from agent.training.data import TrainingData
-from agent.types import Frozen
+from agent.types import Frozen, Progress
 
 Rewriting = Literal["none", "delete", "copy", "switch"]
 Form = Literal["ranking", "labels"]
@@ -100,8 +99,6 @@ def load_recipe(name: str) -> Recipe:
         ExtraMissing: a library is not installed.
     """
     module, _, kind = RECIPES[name].partition(":")
-    try:
+    with needs_extra("train"):
         recipe: Recipe = getattr(import_module(f"agent.training.{module}"), kind)()
-    except ImportError as error:
-        raise ExtraMissing("train", error) from error
     return recipe

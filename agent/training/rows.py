@@ -9,7 +9,7 @@ from itertools import chain, islice, repeat
 from random import Random
 from typing import Any, NamedTuple
 
-from agent.errors import ExtraMissing, UsageError
+from agent.errors import UsageError, needs_extra
 from agent.training.data import TrainingData, TrainingPair
 from agent.training.recipe import Form, Hyperparameters, Rewriting
 
@@ -114,10 +114,8 @@ class EpochRows:
         `code`, `label` and, with a rewriting, `rewritten`, which equals `query` in rows with label 0. Raises
         `ExtraMissing` without the library `datasets`.
         """
-        try:
+        with needs_extra("train"):
             from datasets import Dataset
-        except ImportError as error:
-            raise ExtraMissing("train", error) from error
         rows = Dataset.from_dict({"row": range(self.batches * self._settings.batch_size)})
         return rows.with_transform(lambda indices: self._fill(indices["row"]))
 

@@ -21,7 +21,7 @@ from agent.datasets.benchmark import Benchmark
 from agent.errors import AgentError, UsageError
 from agent.retrieval.searchers.trained import HEAD, EpochRecord, TrainingRecord
 from agent.runs.store import files
-from agent.text import escape_hidden
+from agent.text import one_line
 from agent.training import model_folder
 from agent.training.evaluation import Evaluator
 from agent.training.model_folder import Training
@@ -186,7 +186,7 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
         elif any(sign in str(error) for sign in _FULL_DISK):
             problem = "the disk is full. Free some space, and repeat the command to resume."
         else:
-            text = escape_hidden(f"{type(error).__name__}: {' '.join(str(error).split())}", limit=300)
+            text = one_line(f"{type(error).__name__}: {error}", 300)
             problem = f"training failed: {text}. Repeat the command to resume."
         kept = ""
         with suppress(Exception):  # the checkpoint of the best epoch may be incomplete, or the disk full

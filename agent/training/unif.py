@@ -22,11 +22,11 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from sentence_transformers.util import cos_sim
 
 from agent.errors import UsageError
-from agent.retrieval.searchers.base import Progress
 from agent.retrieval.searchers.ncs import train_word_vectors
 from agent.retrieval.searchers.unif import UnifEncoder
 from agent.training.data import TrainingData
 from agent.training.recipe import Form, Hyperparameters
+from agent.types import Progress
 
 
 class Unif:

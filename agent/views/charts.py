@@ -12,6 +12,7 @@ from textwrap import wrap
 from typing import Any, TypedDict
 
 from agent.evaluation.statistics import Interval
+from agent.text import escape_hidden, one_line
 
 LABEL_LENGTH = 26
 _ROW_PIXELS = 34
@@ -98,21 +99,13 @@ def build_dot(name: str, value: float, interval: Interval | None, **more: Any) -
 
 def format_label(text: str, limit: int = LABEL_LENGTH) -> str:
     """Format text as one line of a chart: truncate it, escape markup, and show unprintable characters as escapes."""
-    line = _escape_line(text)
-    return (line if len(line) <= limit else line[: limit - 1] + "…").translate(_MARKUP)
+    return escape_hidden(one_line(text, None), limit=limit).translate(_MARKUP)
 
 
 def format_row_label(text: str) -> str:
     """Format text like `format_label`, but on up to two lines, which fit beside a bar."""
-    lines = wrap(_escape_line(text), LABEL_LENGTH, max_lines=2, placeholder="…")
+    lines = wrap(one_line(text, None), LABEL_LENGTH, max_lines=2, placeholder="…")
     return "<br>".join(line.translate(_MARKUP) for line in lines)
-
-
-def _escape_line(text: str) -> str:
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-        for character in " ".join(text.split())
-    )
 
 
 def draw_stacked_bars(

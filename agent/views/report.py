@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,7 @@ from agent.runs.store.files import replacing, writing
 from agent.runs.store.manifest import compute_wall_time, flatten
 from agent.runs.store.run_view import RunView, get_variant_and_model
 from agent.text import plural
+from agent.types import Progress
 from agent.views.archive import STORIES_IN_A_PIECE, Archive, EvidenceScope, count_fitting_pieces
 from agent.views.charts import Figure, build_figure, build_table
 from agent.views.dataset import build_dataset_figures
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 MEGABYTE = 1_000_000
 SEARCHERS = "Searchers"
-Progress = Callable[[int, int], None]
 # Bytes reserved for notes and piece counts, which are computed after the pieces are selected.
 _RESERVED_BYTES = 4_000
 # These fields describe the machine and its user. A published report must not reveal them.
@@ -113,8 +113,8 @@ class Report:
     against_gold: Sequence[Figure] = ()
     searchers: Sequence[Figure] = ()
 
-    def write(self, path: Path, on_progress: Progress | None = None) -> WrittenReport:
-        """Write the page atomically. `on_progress` receives the number of processed annotations and the total number.
+    def write(self, path: Path, progress: Progress = lambda *_: None) -> WrittenReport:
+        """Write the page atomically. `progress` receives the numbers of processed and of all annotations.
 
         Raises:
             RunFolderError: the run folder is damaged.
@@ -133,8 +133,7 @@ class Report:
             dataset.add(LabelledPair(pair, merged.annotation.label, merged))
             for observation in rounds:
                 archive.add(observation, pair, self.evidence, merged)
-                if on_progress is not None:
-                    on_progress(archive.annotation_count, annotations)
+                progress("reading the run", archive.annotation_count, annotations)
         return self._write_page(path, self._build_document(figures, dataset, pairs, archive), archive)
 
     def _build_document(

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, sync_playwright
 from rich.console import Console
 from rich.table import Table
 
-from agent.runs.store import load_run
+from agent.runs.store.run_view import load_run
 from agent.views.report import Report
 from tests.benchmarks.figures import Series, print_table
 from tests.conftest import find_browser

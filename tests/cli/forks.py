@@ -19,7 +19,7 @@ _MESSAGE = 1 << 20
 _IMPORTED = """
     agent.cli.ablate agent.cli.annotate agent.cli.app agent.cli.doctor agent.cli.execute agent.cli.export
     agent.cli.graph agent.cli.replay agent.cli.report agent.cli.review agent.cli.score agent.cli.show
-    agent.languages.python agent.llm.heuristic agent.llm.openai agent.llm.replay agent.sandbox.bwrap.backend
+    agent.languages.registry agent.llm.heuristic agent.llm.openai agent.llm.replay agent.sandbox.bwrap.backend
     agent.views.server langchain_openai langgraph.graph langgraph.runtime numpy scipy.stats starlette.applications
     uvicorn
 """

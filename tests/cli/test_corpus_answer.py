@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.cli import DONE, SOME_ERRORS, STOPPED, WRONG_USAGE
+from agent.cli.exit_codes import DONE, SOME_ERRORS, STOPPED, WRONG_USAGE
 from agent.corpus.answers import MAX_CONSECUTIVE_ERRORS
 from tests.cli.commands import Commands
 from tests.cli.processes import wait_until

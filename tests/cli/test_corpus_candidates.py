@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.cli import DONE, STOPPED, WRONG_USAGE
-from agent.datasets import read_pairs
+from agent.cli.exit_codes import DONE, STOPPED, WRONG_USAGE
+from agent.datasets.reading import read_pairs
 from tests.cli.commands import Commands
 from tests.cli.processes import wait_until
 from tests.corpus.test_combine import compute_scores

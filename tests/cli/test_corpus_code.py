@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import DONE, STOPPED, WRONG_USAGE
+from agent.cli.exit_codes import DONE, STOPPED, WRONG_USAGE
 from tests.cli.commands import ADD, Commands, make_environment
 from tests.cli.processes import find_alive, find_descendants, wait_until
 from tests.corpus.test_licences import MIT

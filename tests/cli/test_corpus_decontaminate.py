@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from agent.cli import STOPPED, WRONG_USAGE
+from agent.cli.exit_codes import STOPPED, WRONG_USAGE
 from tests.cli.commands import Commands
 from tests.cli.processes import wait_until
 from tests.retrieval.pooled import CODES, write_benchmark

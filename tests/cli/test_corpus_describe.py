@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import pytest
 
-from agent.cli import DONE, WRONG_USAGE
+from agent.cli.exit_codes import DONE, WRONG_USAGE
 from agent.corpus.describe import describe
 from tests.cli.commands import Commands
 from tests.views.runs import HOSTILE

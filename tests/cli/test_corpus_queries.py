@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import pytest
 import typer
 
-from agent.cli import STOPPED, WRONG_USAGE
 from agent.cli.corpus_queries import run
+from agent.cli.exit_codes import STOPPED, WRONG_USAGE
 from agent.corpus.queries import QueryFilter
 from tests.cli.commands import Commands
 

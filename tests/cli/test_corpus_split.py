@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from agent.cli import DONE, WRONG_USAGE
+from agent.cli.exit_codes import DONE, WRONG_USAGE
 from agent.retrieval.benchmark import open_benchmark
 from agent.types import Pair
 from tests.cli.commands import Commands

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import DONE, SOME_ERRORS, STOPPED
+from agent.cli.exit_codes import DONE, SOME_ERRORS, STOPPED
 from tests.cli.commands import Commands, make_environment, pairs
 from tests.cli.processes import find_alive, find_descendants, wait_until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.runs.store import load_run
+from agent.runs.store.run_view import load_run
 from tests.cli.commands import Commands, pairs, read_annotations, reply
 from tests.disks import remount, tiny_disk
 from tests.llm.server import ChatServer

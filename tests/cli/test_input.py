@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.runs.store import load_run
+from agent.runs.store.run_view import load_run
 from tests.cli.commands import ADD, Commands, pairs, read_annotations
 
 OPTIONS = ("--model", "heuristic", "--variant", "ps_fa", "-o", "run")

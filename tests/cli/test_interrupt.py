@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from agent.runs.store import load_run
+from agent.runs.store.run_view import load_run
 from tests.cli.commands import Commands, pairs, read_annotations, reply
 from tests.cli.processes import wait_until
 from tests.llm.server import Answer, ChatServer, Request, slow

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pytest_httpserver import HTTPServer
 
-from agent.cli import DONE, STOPPED
+from agent.cli.exit_codes import DONE, STOPPED
 from tests.cli.commands import Commands, pairs, reply
 from tests.cli.processes import find_alive, find_descendants, wait_until
 from tests.cli.test_langsmith import CANARIES, LangSmith

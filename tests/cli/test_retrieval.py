@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent.cli import DONE, STOPPED, WRONG_USAGE
+from agent.cli.exit_codes import DONE, STOPPED, WRONG_USAGE
 from agent.retrieval.folder import RetrievalFolder
 from agent.retrieval.searchers.registry import SEARCHERS
 from tests.cli.commands import Commands, make_environment

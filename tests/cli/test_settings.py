@@ -12,7 +12,7 @@ from agent.cli.settings import read_config
 from agent.config import PipelineConfig, collect_setting_fields
 from agent.errors import ConfigError
 from agent.pipeline.graph import find_readers, load_variant
-from agent.pipeline.nodes import BUILT_IN
+from agent.pipeline.nodes.registry import BUILT_IN
 from agent.settings import Settings, find_rule
 from tests.cli.commands import ROOT, Commands, pairs, read_annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.cli import DONE, STOPPED, WRONG_USAGE
+from agent.cli.exit_codes import DONE, STOPPED, WRONG_USAGE
 from agent.retrieval.searchers.trained import read_record
 from tests.cli.commands import Commands, make_environment
 from tests.cli.processes import wait_until

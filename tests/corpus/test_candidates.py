@@ -13,7 +13,7 @@ import pytest
 from agent.corpus.candidates import CandidateRules, Item, propose_codes, read_items, write_pairs
 from agent.corpus.combine import BestCodes, Proposals
 from agent.corpus.output import open_output
-from agent.datasets import read_pairs
+from agent.datasets.reading import read_pairs
 from agent.errors import InputError, RunStopped
 from agent.retrieval.searchers.dense import DenseSearcher
 from agent.retrieval.searchers.presets import EmbedderOptions

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from agent.corpus.decontaminate import Decontaminator, remove_overlap
 from agent.corpus.near_duplicates import shingle_code
 from agent.corpus.output import open_output
-from agent.datasets import read_pairs
 from agent.datasets.benchmark import Benchmark
+from agent.datasets.reading import read_pairs
 from agent.retrieval.benchmark import open_benchmark
 from agent.types import Pair
 from tests.corpus.test_near_duplicates import compute_jaccard

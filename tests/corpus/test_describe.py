@@ -18,7 +18,7 @@ from scipy.stats import binomtest
 from agent.corpus.describe import Description, DescriptionBuilder, describe
 from agent.corpus.labelled import LabelledPair
 from agent.errors import InputError
-from agent.runs.store import RunFolder
+from agent.runs.store.run_folder import RunFolder
 from agent.types import CaseOutcome, CaseResult, Cause, Pair, Status, TestReport
 from tests.views.runs import IDENTITY, commit, make_pairs
 

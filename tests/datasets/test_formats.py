@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.datasets import read_pairs
+from agent.datasets.reading import read_pairs
 from agent.errors import ExtraMissing, InputError
 from agent.types import Pair
 

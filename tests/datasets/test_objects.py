@@ -12,7 +12,7 @@ import pandas
 import pytest
 
 from agent import Pair, read_pairs
-from agent.datasets import as_pairs
+from agent.datasets.fields import as_pairs
 from agent.errors import ConfigError, InputError, UsageError
 
 ROW = {"query": "add", "code": "def add(): pass", "votes": 3}

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.datasets import PairStore, group_by_query, iter_normalised, read_pairs, sources
+from agent.datasets import sources
 from agent.datasets.encoding import dumps, loads
+from agent.datasets.pair_store import PairStore, group_by_query, iter_normalised
+from agent.datasets.reading import read_pairs
 from agent.errors import InputError
 from agent.types import Pair
 

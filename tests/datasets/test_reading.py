@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.datasets import Dataset, group_by_query, parse_mapping, read_pairs
+from agent.datasets.fields import parse_mapping
+from agent.datasets.pair_store import group_by_query
+from agent.datasets.reading import Dataset, read_pairs
 from agent.errors import ConfigError, InputError
 from agent.types import Pair
 

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from agent.corpus.labelled import read_labelled
-from agent.datasets import read_pairs
+from agent.datasets.reading import read_pairs
 from agent.datasets.values import parse_grade, parse_id, parse_label
 from agent.errors import InputError
 from agent.evaluation.labels import read_gold, read_labels

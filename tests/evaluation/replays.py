@@ -12,7 +12,8 @@ from agent.evaluation.recorded import RecordedSandbox
 from agent.evaluation.replay import Replayer
 from agent.llm.base import Call
 from agent.pipeline.history import History, HistoryItem
-from agent.runs.store import RunFolder, load_run
+from agent.runs.store.run_folder import RunFolder
+from agent.runs.store.run_view import load_run
 from agent.sandbox.base import SandboxBackend
 from tests.scripts import commands, program
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent.runs.store import RunFolder
 from agent.runs.store.reviews import Review, ReviewLog, draw_sample, read_sample, write_sample
+from agent.runs.store.run_folder import RunFolder
 from agent.types import Annotation, Cause, Pair, Status, TestReport
 from tests.runs.store.samples import make_annotation, make_error, make_evidence
 

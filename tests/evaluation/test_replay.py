@@ -12,7 +12,7 @@ from agent.errors import LockUnavailable, NotReplayable, SandboxError, Unsupport
 from agent.evaluation.recorded import RecordedSandbox
 from agent.evaluation.replay import ReplayFailure, ReplayResult
 from agent.pipeline.history import Command, Execution, Program
-from agent.runs.store import load_run
+from agent.runs.store.run_view import load_run
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.types import CaseOutcome, Cause, Status

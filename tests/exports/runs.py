@@ -11,7 +11,8 @@ from agent.exports.registry import FORMATS
 from agent.exports.rows import EVERYTHING, Export, ExportFilter
 from agent.exports.target import open_target
 from agent.pipeline.history import History
-from agent.runs.store import RunFolder, load_run
+from agent.runs.store.run_folder import RunFolder
+from agent.runs.store.run_view import load_run
 from agent.types import Annotation, Pair
 
 IDENTITY = {"variant": {"name": "full"}, "model": {"default": {"kind": "openai", "model": "a-model"}, "roles": {}}}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.datasets import read_pairs
+from agent.datasets.reading import read_pairs
 from agent.types import Pair
 from tests.exports.runs import export_run, make_run
 

@@ -19,7 +19,8 @@ from markdown_it import MarkdownIt
 from agent.exports.hugging_face import _choose_size_category, _count_origins, choose_licence
 from agent.exports.rows import ExportFilter
 from agent.llm.base import Reply
-from agent.runs.store import RunFolder, load_run
+from agent.runs.store.run_folder import RunFolder
+from agent.runs.store.run_view import load_run
 from agent.types import ErrorInfo, Pair, Usage
 from tests.evaluation.runs import add_reviews, draw_review_sample
 from tests.exports.runs import export_run, make_run, read_lines

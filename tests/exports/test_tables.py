@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 
-from agent.datasets import read_pairs
+from agent.datasets.reading import read_pairs
 from agent.errors import ExtraMissing, InputError, UsageError
 from agent.exports.rows import RESULT_COLUMNS, ColumnKind, Export, as_cell
 from agent.types import ErrorInfo, Pair, Status

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.languages import canonicalise
+from agent.languages.canonical import canonicalise
 
 
 @pytest.mark.parametrize(

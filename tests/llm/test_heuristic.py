@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import ModelError
-from agent.languages.python import PythonLanguage
+from agent.languages.python.language import PythonLanguage
 from agent.llm.base import Call
 from agent.llm.heuristic import BROKEN_FROM, HeuristicModel, compute_overlap
 from agent.llm.parsing import parse_program

@@ -10,8 +10,8 @@ import pytest
 
 from agent.errors import ConfigError, GraphError
 from agent.pipeline.graph import build, list_variants, load_variant, render_mermaid
-from agent.pipeline.nodes import BUILT_IN
 from agent.pipeline.nodes.asking import ARBITRATE, JUDGE
+from agent.pipeline.nodes.registry import BUILT_IN
 from agent.pipeline.state import Node, State, Step, Tools
 
 TABLE_VI = ["full", "ps_fa", "ps_tpg_fa", "ps_tpg_sim_fa", "ps_tpg_te_fa", "single_llm"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agent.corpus.answers import ANSWER
 from agent.errors import PromptError
-from agent.languages.python import PythonLanguage
+from agent.languages.python.language import PythonLanguage
 from agent.llm import parsing
 from agent.pipeline.asker import REASK
 from agent.pipeline.graph import collect_known_roles

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.datasets import read_pairs
+from agent.datasets.reading import read_pairs
 from agent.errors import RunFolderError
 from agent.evaluation.statistics import BootstrapSettings
 from agent.retrieval.folder import RetrievalFolder, open_for_writing

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from agent.errors import InputError, UsageError
-from agent.evaluation.statistics import import_numpy
+from agent.evaluation.lazy_numpy import np
 from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.folder import RetrievalFolder, open_for_writing, prepare_folder
 from agent.retrieval.rankings import read_trec
 from agent.retrieval.search import has_ranking, import_ranking, search
-from agent.retrieval.searchers.base import Progress, SearchResult
+from agent.retrieval.searchers.base import SearchResult
 from agent.retrieval.searchers.registry import make_searcher
+from agent.types import Progress
 from tests.cli.processes import wait_until
 from tests.retrieval.pooled import CODES, make_folder, write_benchmark
 
@@ -50,11 +51,11 @@ class LengthSearcher:
         self.notes = ("ignores words",)
 
     def index(self, codes: Sequence[str], _: Progress) -> None:
-        self.lengths = import_numpy().array([float(len(code)) for code in codes])
+        self.lengths = np.array([float(len(code)) for code in codes])
 
     def search(self, queries: Sequence[str], _depth: int, _: Progress) -> Iterator[SearchResult]:
         for _ in queries:
-            yield SearchResult(import_numpy().arange(len(self.lengths)), self.lengths)
+            yield SearchResult(np.arange(len(self.lengths)), self.lengths)
 
 
 def add_searcher_ranking(searcher: Any, folder: Path, texts: Sequence[str] = tuple(CODES.values())) -> None:
@@ -90,7 +91,7 @@ def test_time_memory_and_libraries_are_recorded(tmp_path: Path) -> None:
 def test_peak_memory_covers_only_the_search_if_it_can_be_reset(tmp_path: Path) -> None:
     if not os.access("/proc/self/clear_refs", os.W_OK):
         pytest.skip("the maximum cannot be reset here")
-    before = import_numpy().ones(50_000_000)
+    before = np.ones(50_000_000)
     array_mb = before.nbytes / 1e6
     add_searcher_ranking(LengthSearcher("before"), tmp_path / "r")
     del before

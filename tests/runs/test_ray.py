@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
-from agent.datasets import read_pairs
-from agent.runs.ray import list_dead_processes
-from agent.runs.ray_worker import Worker
+from agent.datasets.reading import read_pairs
 from agent.errors import AccountError, BudgetExceeded, ExtraMissing, Outage, UsageError
 from agent.events import Event, Note, PairFinished, PairStarted, StepDone, Waiting
 from agent.llm.base import Call, Reply
 from agent.llm.gateway import MemoryReplyCache
 from agent.pipeline.nodes.asking import Screen
 from agent.pipeline.state import State, Step, Tools
-from agent.runs.store import load_run
+from agent.runs.ray import list_dead_processes
+from agent.runs.ray_worker import Worker
+from agent.runs.store.run_view import load_run
 from tests.cli.processes import wait_until
 from tests.cli.test_ray import find_workers
 from tests.llm.server import Answer, ChatServer, Request, rate_limited, says, slow, unauthorized

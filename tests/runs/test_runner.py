@@ -15,11 +15,12 @@ from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
 from agent.config import Config, PipelineConfig
 from agent.errors import DependencyUnavailable, ModelError, Outage, SandboxError
 from agent.events import Event, StepDone
-from agent.languages import Program, PythonLanguage, Snippet
+from agent.languages.base import Program, Snippet
+from agent.languages.python.language import PythonLanguage
 from agent.llm.base import Call
-from agent.sandbox.base import CommandResult, Environment, ReportLine, RunResult, SandboxJob
 from agent.pipeline.state import Node, State, Step, Tools
-from agent.runs.store import load_run
+from agent.runs.store.run_view import load_run
+from agent.sandbox.base import CommandResult, Environment, ReportLine, RunResult, SandboxJob
 from agent.types import Cause, Status, Usage, Verdict
 from tests.scripts import PAIR, PROGRAM, commands, environment, fail_all, fail_import, label, pass_all, program, screen
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.languages.python import PythonLanguage
+from agent.languages.python.language import PythonLanguage
 from agent.sandbox.base import Sandbox
 from agent.types import Status, TestReport
 

@@ -15,7 +15,7 @@ import pytest
 from pytest_httpserver import HTTPServer
 
 from agent.errors import DependencyUnavailable, InterpreterUnavailable
-from agent.languages import PythonLanguage
+from agent.languages.python.language import PythonLanguage
 from agent.sandbox import interpreter
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.bwrap.backend import BwrapBackend

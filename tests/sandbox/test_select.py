@@ -8,7 +8,7 @@ import pytest
 
 from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable, UsageError
-from agent.sandbox.base import Progress, SandboxLimits
+from agent.sandbox.base import Notify, SandboxLimits
 from agent.sandbox.registry import suggest_remedy
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.sandbox.select import BACKENDS, BackendFactory, build_limits, choose, read_moment
@@ -24,7 +24,7 @@ class Backend(ScriptedSandbox):
         self._unenforced = unenforced
         self._reason = reason
 
-    async def start(self, progress: Progress) -> None:  # noqa: ARG002
+    async def start(self, progress: Notify) -> None:  # noqa: ARG002
         if self._unenforced is None:
             raise SandboxUnavailable(self._reason)
         self.started = True

@@ -13,7 +13,8 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from agent.evaluation.scoring import build_report
 from agent.pipeline.history import Command, Execution, ModelCall, Mutant, NodeRun
-from agent.runs.store import RunFolder, load_run
+from agent.runs.store.run_folder import RunFolder
+from agent.runs.store.run_view import load_run
 from agent.types import ErrorInfo, Pair, Status, TestReport
 from agent.views.comparison import build_gold_figures
 from agent.views.report import Report

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agent.pipeline.history import Execution, History, ModelCall
-from agent.runs.store import RunFolder
+from agent.runs.store.run_folder import RunFolder
 from agent.types import Annotation, CaseOutcome, CaseResult, Cause, Pair, Status
 from agent.types import TestReport as Report
 from tests.cli.commands import Commands, Running

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.pipeline.history import Command, Execution, History, HistoryItem, ModelCall, Mutant, NodeRun, Program
-from agent.runs.store import RunFolder
+from agent.runs.store.run_folder import RunFolder
 from agent.types import (
     Annotation,
     CaseOutcome,

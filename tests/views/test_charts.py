@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.text import is_hidden
 from agent.views.charts import Dot, Segment, draw_intervals, draw_stacked_bars, format_label, format_row_label
 
 
@@ -13,7 +14,7 @@ from agent.views.charts import Dot, Segment, draw_intervals, draw_stacked_bars, 
 def test_labels_contain_no_markup_or_hidden_characters_and_are_truncated(text: str) -> None:
     label = format_label(text)
     assert not set(label) & {"<", ">"}
-    assert label.isprintable()
+    assert not any(map(is_hidden, label))
     plain = label.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
     assert len(plain) <= 26
 
@@ -22,7 +23,7 @@ def test_labels_contain_no_markup_or_hidden_characters_and_are_truncated(text: s
 def test_row_labels_have_at_most_two_lines(text: str) -> None:
     lines = format_row_label(text).split("<br>")
     assert len(lines) <= 2
-    assert not any(set(line) & {"<", ">"} or not line.isprintable() for line in lines)
+    assert not any(set(line) & {"<", ">"} or any(map(is_hidden, line)) for line in lines)
     plain = [line.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") for line in lines]
     assert max(map(len, plain)) <= 26
 

@@ -9,7 +9,7 @@ import krippendorff
 import pytest
 
 from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs, merge_rounds
-from agent.runs.store import load_run
+from agent.runs.store.run_view import load_run
 from agent.types import PROVES_NOTHING, Annotation, Cause, ErrorInfo, Status, TestReport, Usage
 from agent.views.charts import Figure
 from agent.views.figures import RunFigures, format_cost, format_duration

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent.evaluation.tally import Observation
-from agent.runs.store import load_run
+from agent.runs.store.run_view import load_run
 from agent.types import Annotation
 from agent.views import archive
 from agent.views.marks import iterate_marks

@@ -17,7 +17,8 @@ import pytest
 from agent.corpus.describe import describe
 from agent.errors import StorageError
 from agent.pipeline.history import History
-from agent.runs.store import RunFolder, load_run
+from agent.runs.store.run_folder import RunFolder
+from agent.runs.store.run_view import load_run
 from agent.types import Annotation, Pair, Usage, Verdict
 from agent.views.archive import EvidenceScope
 from agent.views.pages import ASSETS, embed_json
@@ -183,7 +184,7 @@ def test_dataset_section_has_charts_of_matches(tmp_path: Path, ranked: bool) -> 
 def test_progress_reaches_the_total(run: Path, tmp_path: Path) -> None:
     progress: list[tuple[int, int]] = []
     with load_run(run) as view:
-        Report(view).write(tmp_path / "r.html", lambda done, total: progress.append((done, total)))
+        Report(view).write(tmp_path / "r.html", lambda _, done, total: progress.append((done, total)))
     assert progress == [(number, COUNT) for number in range(1, COUNT + 1)]
 
 
@@ -247,7 +248,7 @@ def test_own_scripts_write_no_markup(name: str) -> None:
 def test_an_unwritable_path_raises_before_the_run_is_read(run: Path, tmp_path: Path) -> None:
     progress: list[int] = []
     with load_run(run) as view, pytest.raises(StorageError, match=r"nowhere/r\.html"):
-        Report(view).write(tmp_path / "nowhere/r.html", lambda done, _: progress.append(done))
+        Report(view).write(tmp_path / "nowhere/r.html", lambda _, done, __: progress.append(done))
     assert progress == []
 
 

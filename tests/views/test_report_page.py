@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Page, expect
 
-from agent.runs.store import load_run
+from agent.runs.store.run_view import load_run
 from agent.types import PROVES_NOTHING
 from agent.views.report import Report
 from tests.views.browsing import COUNT, ReportOpener

@@ -13,9 +13,10 @@ import pytest
 
 from agent.errors import RunFolderError, UsageError
 from agent.pipeline.graph import Variant
-from agent.runs.store import files, load_run
+from agent.runs.store import files
 from agent.runs.store.evidence import EvidenceStore
 from agent.runs.store.reviews import ReviewLog, read_reviews
+from agent.runs.store.run_view import load_run
 from agent.views.queues import Queue, QueueEntry
 from agent.views.review_session import GUIDELINES, ReviewSession, get_guidelines
 from tests.views.review_runs import SECRET, make_report, make_run

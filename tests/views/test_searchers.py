@@ -12,7 +12,7 @@ from agent.retrieval.folder import RankingRecord, RetrievalFolder, open_for_writ
 from agent.retrieval.results import Comparisons, RetrievalScores
 from agent.retrieval.scores import update_comparison, update_scores
 from agent.retrieval.searchers.trained import DataRecord, EpochRecord, TrainingRecord
-from agent.runs.store import load_run
+from agent.runs.store.run_view import load_run
 from agent.views.report import Report, write_section
 from agent.views.searchers import build_searcher_cards, build_searcher_figures
 from tests.retrieval.pooled import RANKINGS, add_rankings, make_folder

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from agent.evaluation.statistics import import_numpy
-
-if TYPE_CHECKING:
-    import numpy as np
+from agent.evaluation.lazy_numpy import np
+from agent.types import Progress
 
 Item = TypeVar("Item")
-
-# A callback that receives the name of a step, the amount of work done so far, and the total amount if it is known.
-Progress = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -82,17 +77,20 @@ class CosineSearcher(Searcher, Protocol):
         """
 
 
-def report_progress(items: Sequence[Item], step: str, progress: Progress) -> Iterator[Item]:
-    """Iterate over items. Reports progress after every 1000 items and after the last one."""
+def report_progress(items: Iterable[Item], step: str, progress: Progress, total: int | None = None) -> Iterator[Item]:
+    """Iterate over items. Reports progress after every 1000 items and after the last one.
+
+    `total` is the number of items, which must be passed if `items` has no length.
+    """
+    total = len(items) if isinstance(items, Sized) else total
     for number, item in enumerate(items, 1):
         yield item
-        if number % 1000 == 0 or number == len(items):
-            progress(step, number, len(items))
+        if number % 1000 == 0 or number == total:
+            progress(step, number, total)
 
 
 def select_best_codes(scores: np.ndarray[Any, Any], depth: int, *, above: float = -float("inf")) -> SearchResult:
     """Return the top `depth` codes with scores greater than `above`, plus all codes that tie with the last one."""
-    np = import_numpy()
     positions = np.flatnonzero(scores > above)
     if len(positions) > depth:
         threshold = np.partition(scores[positions], len(positions) - depth)[len(positions) - depth]

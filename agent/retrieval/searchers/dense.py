@@ -19,15 +19,14 @@ from pydantic import BaseModel, PositiveInt, ValidationError
 
 from agent.datasets.encoding import dumps
 from agent.errors import RunStopped, UsageError
-from agent.evaluation.statistics import import_numpy
-from agent.retrieval.searchers.base import Progress, SearchResult, Vectors, select_best_codes
+from agent.evaluation.lazy_numpy import np
+from agent.retrieval.searchers.base import SearchResult, Vectors, select_best_codes
 from agent.retrieval.searchers.presets import Kind
 from agent.runs.store.files import append_line, lock_file, open_run_file, reading, writing
 from agent.text import plural
+from agent.types import Progress
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from agent.retrieval.searchers.trained import TrainingRecord
 
 _PLURAL: Mapping[Kind, str] = {"query": "queries", "code": "codes"}
@@ -133,7 +132,7 @@ class EmbeddingFile:
 
     def map_vectors(self) -> np.ndarray[Any, Any]:
         """Map all rows into memory as a float32 array of shape (rows, dimensions)."""
-        rows: np.ndarray[Any, Any] = import_numpy().memmap(self._path, "<f4", "r", shape=(self.rows, self.dimensions))
+        rows: np.ndarray[Any, Any] = np.memmap(self._path, "<f4", "r", shape=(self.rows, self.dimensions))
         return rows
 
     def read_vectors(self, rows: Sequence[int]) -> np.ndarray[Any, Any]:
@@ -148,7 +147,7 @@ class EmbeddingFile:
             data = b"".join(os.pread(file.fileno(), size, row * size) for row in rows)
         if len(data) != len(rows) * size:
             raise RunStopped(f"{self._path}: vectors are missing")
-        vectors: np.ndarray[Any, Any] = import_numpy().frombuffer(data, "<f4")
+        vectors: np.ndarray[Any, Any] = np.frombuffer(data, "<f4")
         return vectors.reshape(len(rows), self.dimensions)
 
     def _load_record(self) -> None:
@@ -191,7 +190,6 @@ class VectorSearcher:
         """
         if not codes:
             raise UsageError("there are no codes to embed")
-        np = import_numpy()
         file, order = self._embed_texts(codes, "code", progress)
         self._codes = file.map_vectors()
         self._positions = np.array(order)
@@ -206,7 +204,7 @@ class VectorSearcher:
         if not queries:
             return
         file, order = self._embed_texts(queries, "query", progress)
-        vectors = file.map_vectors()[import_numpy().argsort(order)]
+        vectors = file.map_vectors()[np.argsort(order)]
         for start in range(0, len(queries), _QUERY_BATCH_SIZE):
             yield from self._find_best(vectors[start : start + _QUERY_BATCH_SIZE], depth)
 
@@ -250,7 +248,7 @@ class VectorSearcher:
             earlier = f" (earlier vectors have {plural(dimensions, 'dimension')})" if dimensions else ""
             result = f"{plural(rows, 'vector')} with {plural(width, 'dimension')} for {plural(texts, 'text')}"
             raise RunStopped(f"{self.name} returned {result}{earlier}")
-        if not import_numpy().isfinite(vectors).all():
+        if not np.isfinite(vectors).all():
             raise RunStopped(f"{self.name} returned a vector with non-finite values, such as NaN")
 
 
@@ -264,7 +262,7 @@ class DenseSearcher(VectorSearcher):
     def index(self, codes: Sequence[str], progress: Progress) -> None:
         """See `VectorSearcher.index`."""
         super().index(codes, progress)
-        np, blocks = import_numpy(), range(0, len(codes), 65_536)
+        blocks = range(0, len(codes), 65_536)
         self._max_norm = max(float(np.linalg.norm(self._codes[row : row + 65_536], axis=1).max()) for row in blocks)
 
     def embed(self, codes: Sequence[str], queries: Sequence[str], progress: Progress) -> Vectors:
@@ -273,7 +271,6 @@ class DenseSearcher(VectorSearcher):
         Raises:
             ExtraMissing, UsageError, RunFolderError, StorageError, RunStopped: see `index`.
         """
-        np = import_numpy()
         file, order = self._embed_texts(codes, "code", progress)
         query_file, query_order = self._embed_texts(queries, "query", progress)
         widths = file.dimensions, query_file.dimensions
@@ -289,7 +286,6 @@ class DenseSearcher(VectorSearcher):
         Candidates are fetched by float32 score. The number of candidates grows until no rounding error can move the
         last one into the top `depth`. The scores of the candidates are then computed in float64.
         """
-        np = import_numpy()
         inner, codes = faiss.METRIC_INNER_PRODUCT, self._codes
         initial = min(len(codes), depth + _EXTRA_CANDIDATES)
         all_scores, all_rows = faiss.knn(queries, codes, initial, metric=inner)

@@ -15,8 +15,9 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 
 from agent.errors import UsageError
-from agent.evaluation.statistics import import_numpy
-from agent.retrieval.searchers.base import Progress, SearchResult, Vectors, report_progress, select_best_codes
+from agent.evaluation.lazy_numpy import np
+from agent.retrieval.searchers.base import SearchResult, Vectors, report_progress, select_best_codes
+from agent.types import Progress
 
 # The maximum number of scores in memory. It limits the number of queries per batch.
 MAX_SCORES = 20_000_000
@@ -82,7 +83,6 @@ def rank_by_cosine(
 
     A query with a zero vector retrieves nothing. A code with a zero vector is never retrieved.
     """
-    np = import_numpy()
     empty = ~codes.any(axis=1)
     for batch in _iterate_batches(queries, len(codes), progress):
         vectors = normalise_rows(embed(batch))
@@ -172,7 +172,7 @@ class Lsa:
 
     def index(self, codes: Sequence[str], progress: Progress) -> None:
         """See `Searcher`."""
-        self.vectorizer = make_tfidf_vectorizer().set_params(dtype=import_numpy().float32)
+        self.vectorizer = make_tfidf_vectorizer().set_params(dtype=np.float32)
         try:
             vectors = self.vectorizer.fit_transform(report_progress(codes, "counting words", progress))
             dimensions = min(self.settings["dimensions"], *vectors.shape)

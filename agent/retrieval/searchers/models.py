@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agent.errors import ExtraMissing, RunStopped, UsageError
-from agent.evaluation.statistics import import_numpy
+from agent.errors import RunStopped, UsageError, needs_extra
+from agent.evaluation.lazy_numpy import np
 from agent.llm.embeddings import EmbeddingsServer
 from agent.retrieval.searchers.dense import EmbeddedTexts
 from agent.retrieval.searchers.presets import (
@@ -25,7 +25,7 @@ from agent.retrieval.searchers.presets import (
     find_preset,
 )
 from agent.retrieval.searchers.trained import WITHOUT_HEAD, read_record
-from agent.text import escape_hidden
+from agent.text import one_line
 
 _FILES = ("config.json", "modules.json", "config_sentence_transformers.json")
 _MODEL_SUFFIXES = frozenset({".bin", ".json", ".model", ".pt", ".py", ".safetensors", ".txt"})
@@ -75,7 +75,6 @@ class EndpointEmbedder:
             AccountError: see `EmbeddingsServer.embed`.
             RunStopped: see `EmbeddingsServer.embed`. Also raised if the vectors differ in length.
         """
-        np = import_numpy()
         response = self._server.embed([self._prefixes[kind] + text for text in texts])
         try:
             vectors = np.array(response.values, dtype=np.float32).reshape(len(texts), -1)
@@ -173,7 +172,7 @@ class HuggingFaceEmbedder:
             if isinstance(limit, int):  # bag-of-words models have no limit
                 prompts = [self._prefixes[kind] + text for text in texts]
                 cut = sum(len(ids) > limit for ids in self._loaded.tokenizer(prompts, verbose=False)["input_ids"])
-        return EmbeddedTexts(vectors.astype(import_numpy().float32), {"cut": cut})
+        return EmbeddedTexts(vectors.astype(np.float32), {"cut": cut})
 
     def _register_modes(self) -> None:
         """Register tokens such as `<encoder-only>` in prefixes, which the tokenizer would otherwise split."""
@@ -254,7 +253,7 @@ def wrap_errors(name: str, problem: str) -> Iterator[None]:
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
     except Exception as error:
-        cause = escape_hidden(f"{type(error).__name__}: {' '.join(str(error).split())}", limit=300)
+        cause = one_line(f"{type(error).__name__}: {error}", 300)
         raise UsageError(f"{name}: {problem}: {cause}") from error
 
 
@@ -293,12 +292,10 @@ def _import_libraries() -> tuple[Any, Any, Any]:
     Raises:
         ExtraMissing: a library is not installed.
     """
-    try:
+    with needs_extra("embed"):
         import sentence_transformers
         import torch
         import transformers
-    except ImportError as error:
-        raise ExtraMissing("embed", error) from error
     logging: Any = transformers.utils.logging
     logging.disable_progress_bar()
     return torch, transformers, sentence_transformers

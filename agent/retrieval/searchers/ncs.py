@@ -22,8 +22,8 @@ from typing import Any
 from gensim.models import FastText, Word2Vec
 from gensim.models.callbacks import CallbackAny2Vec
 
-from agent.evaluation.statistics import import_numpy
-from agent.retrieval.searchers.base import Progress, SearchResult, report_progress, select_best_codes
+from agent.evaluation.lazy_numpy import np
+from agent.retrieval.searchers.base import SearchResult, report_progress, select_best_codes
 from agent.retrieval.searchers.lexical import (
     DENSE_DECIMALS,
     build_no_words_error,
@@ -32,6 +32,7 @@ from agent.retrieval.searchers.lexical import (
     rank_by_cosine,
     tokenise,
 )
+from agent.types import Progress
 
 _TRAINING = {"vector_size": 100, "window": 5, "min_count": 2, "epochs": 15, "sg": 1, "negative": 5, "seed": 0}
 # Training parameters, with the names that gensim uses. Training uses one thread, so that a seed always yields the same
@@ -84,7 +85,7 @@ class Ncs:
         """See `Searcher`."""
         training = {name: value for name, value in self.settings.items() if name != "reranked"}
         self.words = train_word_vectors(self.name, codes, progress, **training)
-        self.tfidf = make_tfidf_vectorizer(self.words.key_to_index).set_params(dtype=import_numpy().float32)
+        self.tfidf = make_tfidf_vectorizer(self.words.key_to_index).set_params(dtype=np.float32)
         self.weights = self.tfidf.fit_transform(report_progress(codes, "weighting words", progress))
         self.codes = normalise_rows(self.weights @ self.words.vectors)
 
@@ -93,7 +94,6 @@ class Ncs:
         return rank_by_cosine(self.codes, queries, self._embed_queries, depth, progress)
 
     def _embed_queries(self, queries: Sequence[str]) -> Any:
-        np = import_numpy()
         zero = [np.zeros(self.words.vector_size, np.float32)]
         by_query = ([self.words[word] for word in tokenise(query) if word in self.words] for query in queries)
         return np.stack([np.mean(vectors or zero, axis=0) for vectors in by_query])
@@ -117,7 +117,7 @@ class NcsPostrank(Ncs):
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """See `Searcher`."""
-        np, count = import_numpy(), self.settings["reranked"]
+        count = self.settings["reranked"]
         for query, result in zip(queries, super().search(queries, max(depth, count), progress), strict=True):
             words = sorted(
                 {self.words.key_to_index[word] for word in tokenise(query) if word in self.words.key_to_index}

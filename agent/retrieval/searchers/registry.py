@@ -8,16 +8,16 @@ the prefix of `hf:intfloat/e5-base-v2`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from agent.errors import ConfigError, ExtraMissing
+from agent.errors import ConfigError, RunFolderError, UsageError, needs_extra
 from agent.retrieval.searchers.base import Searcher
 from agent.retrieval.searchers.presets import EmbedderOptions
-from agent.retrieval.searchers.trained import make_trained_searcher
+from agent.retrieval.searchers.trained import HEAD, RECORD, WITHOUT_HEAD, read_record
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,8 @@ class SearcherEntry:
 
 def _import_class(class_path: str) -> Any:
     module, _, name = class_path.partition(":")
-    try:
+    with needs_extra("retrieval"):
         return getattr(import_module(f"agent.retrieval.searchers.{module}"), name)
-    except ImportError as error:
-        raise ExtraMissing("retrieval", error) from error
 
 
 # Searchers that need no pretrained model, only the codes.
@@ -79,6 +77,9 @@ MODELS: Mapping[str, SearcherEntry] = {
 }
 TRAINED = "model:"
 """The name prefix of searchers that `agent train` wrote."""
+_PICKLED = frozenset({".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth"})
+_TRAINER_STATE = frozenset({"optimizer.pt", "rng_state.pth", "scaler.pt", "scheduler.pt", "training_args.bin"})
+"""Pickled files of checkpoints. Only an interrupted training has them, and no model loads them."""
 
 
 def make_searcher(name: str, options: EmbedderOptions | None = None) -> Searcher:
@@ -97,8 +98,40 @@ def make_searcher(name: str, options: EmbedderOptions | None = None) -> Searcher
             embedder = entry.create(name.removeprefix(prefix), options)
             return cast(Searcher, _import_class("dense:DenseSearcher")(embedder, options.embeddings))
     if name.startswith(TRAINED) and name != TRAINED:
-        return make_trained_searcher(Path(name.removeprefix(TRAINED)), options)
+        return _make_trained_searcher(Path(name.removeprefix(TRAINED)), options)
     matches = get_close_matches(name.lower(), SEARCHERS, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(matches)}?" if matches else ""
     names = ", ".join([*SEARCHERS, *(f"{prefix}…" for prefix in (*MODELS, TRAINED))])
     raise ConfigError(f"unknown searcher {name!r}.{hint} Available: {names}.")
+
+
+def _make_trained_searcher(folder: Path, options: EmbedderOptions) -> Searcher:
+    """Create the searcher `model:FOLDER`. The recipe in the folder determines how codes are scored.
+
+    The folder defines the pooling, and custom code never runs, so these options are ignored.
+
+    Raises:
+        ExtraMissing: a library is not installed.
+        UsageError: the folder was not written by `agent train`, is damaged, or contains links or pickled weights.
+    """
+    name, record = f"model:{folder}", read_record(folder)
+    if record is None:
+        raise UsageError(f"{name}: {folder / RECORD} does not exist. For a model of another tool, use hf:{folder}")
+    for path in folder.rglob("*"):
+        is_state = path.match(".training/checkpoint-*/*") and path.name in _TRAINER_STATE
+        if path.is_symlink() or (_PICKLED & set(path.suffixes) and not is_state):
+            raise RunFolderError(f"{name}: {path} is a link or pickled weights. Remove it.")
+    with needs_extra("embed"):
+        from agent.retrieval.searchers import dense, models, siamese, unif
+    searcher: dense.VectorSearcher
+    if record.recipe == "unif":
+        searcher = dense.DenseSearcher(unif.UnifEmbedder(folder), options.embeddings)
+    else:
+        options = replace(options, pooling=None, trust_remote_code=False)
+        embedder = models.HuggingFaceEmbedder(str(folder), options, name)
+        if record.recipe in WITHOUT_HEAD:
+            searcher = dense.DenseSearcher(embedder, options.embeddings)
+        else:
+            searcher = siamese.SiameseSearcher(embedder, siamese.load_head(folder / HEAD), options.embeddings)
+    searcher.training = record
+    return searcher

@@ -16,17 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from agent.errors import RunFolderError, UsageError
+from agent.evaluation.lazy_numpy import np
 from agent.retrieval.searchers.base import SearchResult, select_best_codes
 from agent.retrieval.searchers.dense import Embedder, VectorSearcher
 from agent.retrieval.searchers.unif import read_weights
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _BLOCK_SIZE = 1 << 22  # numbers in the largest intermediate array
 

@@ -1,24 +1,18 @@
-"""Reads the folders that `agent train` writes, and searches with the models in them (`model:FOLDER`)."""
+"""The files in a folder that `agent train` wrote, and the record of how the model in it was trained."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from agent.errors import ExtraMissing, RunFolderError, UsageError
-from agent.retrieval.searchers.base import Searcher
-from agent.retrieval.searchers.presets import EmbedderOptions
+from agent.errors import RunFolderError
 from agent.runs.store import files
 from agent.types import SCHEMA_VERSION
 
 RECORD = "training.json"
 HEAD = "head.safetensors"
-_PICKLED = frozenset({".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth"})
-_TRAINER_STATE = frozenset({"optimizer.pt", "rng_state.pth", "scaler.pt", "scheduler.pt", "training_args.bin"})
-"""Pickled files of checkpoints. Only an interrupted training has them, and no model loads them."""
 RecipeName = Literal["biencoder", "siamese", "coclr", "macp", "unif"]
 WITHOUT_HEAD = ("biencoder", "macp")
 """Recipes whose models `hf:` uses correctly, because the score is the inner product of the vectors."""
@@ -107,37 +101,3 @@ def read_record(folder: Path) -> TrainingRecord | None:
         return None
     remedy = "Train the model again, or pass another folder."
     return files.read_document(path, TrainingRecord, expected="a training record", remedy=remedy)
-
-
-def make_trained_searcher(folder: Path, options: EmbedderOptions) -> Searcher:
-    """Create the searcher `model:FOLDER`. The recipe in the folder determines how codes are scored.
-
-    The folder defines the pooling, and custom code never runs, so these options are ignored.
-
-    Raises:
-        ExtraMissing: a library is not installed.
-        UsageError: the folder was not written by `agent train`, is damaged, or contains links or pickled weights.
-    """
-    name, record = f"model:{folder}", read_record(folder)
-    if record is None:
-        raise UsageError(f"{name}: {folder / RECORD} does not exist. For a model of another tool, use hf:{folder}")
-    for path in folder.rglob("*"):
-        is_state = path.match(".training/checkpoint-*/*") and path.name in _TRAINER_STATE
-        if path.is_symlink() or (_PICKLED & set(path.suffixes) and not is_state):
-            raise RunFolderError(f"{name}: {path} is a link or pickled weights. Remove it.")
-    try:
-        from agent.retrieval.searchers import dense, models, siamese, unif
-    except ImportError as error:
-        raise ExtraMissing("embed", error) from error
-    searcher: dense.VectorSearcher
-    if record.recipe == "unif":
-        searcher = dense.DenseSearcher(unif.UnifEmbedder(folder), options.embeddings)
-    else:
-        options = replace(options, pooling=None, trust_remote_code=False)
-        embedder = models.HuggingFaceEmbedder(str(folder), options, name)
-        if record.recipe in WITHOUT_HEAD:
-            searcher = dense.DenseSearcher(embedder, options.embeddings)
-        else:
-            searcher = siamese.SiameseSearcher(embedder, siamese.load_head(folder / HEAD), options.embeddings)
-    searcher.training = record
-    return searcher

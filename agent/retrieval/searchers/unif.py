@@ -20,7 +20,7 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from agent.datasets.encoding import dumps
-from agent.errors import ExtraMissing, RunFolderError
+from agent.errors import RunFolderError, needs_extra
 from agent.retrieval.searchers.dense import EmbeddedTexts
 from agent.retrieval.searchers.lexical import tokenise
 from agent.retrieval.searchers.models import hash_folder
@@ -28,14 +28,12 @@ from agent.retrieval.searchers.presets import Kind
 from agent.runs.store.files import check_run_file, read_document, reading
 from agent.text import escape_hidden
 
-try:
+with needs_extra("embed"):
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import InputModule
-except ImportError as error:
-    raise ExtraMissing("embed", error) from error
 
 WEIGHTS, VOCABULARY = "model.safetensors", "vocabulary.json"
 _REMEDY = "Train the model again, or pass another folder."

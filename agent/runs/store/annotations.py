@@ -17,8 +17,8 @@ from pydantic import ConfigDict
 
 from agent.datasets.encoding import dumps
 from agent.datasets.sources import open_regular
-from agent.temp_database import TempDatabase, as_key, from_key
 from agent.runs.store.files import append_line, decode_record, number_lines, open_run_file, reading, replacing, writing
+from agent.temp_database import TempDatabase, as_key, from_key
 from agent.types import INTENT_JUDGE, Annotation, Frozen, Round, Share, majority
 
 Label = Literal[0, 1] | None
@@ -169,7 +169,8 @@ CREATE TABLE lines (
 class AnnotationIndex:
     """An index of the last line for each pair and round, built on construction. Ignores a truncated last line.
 
-    Large indexes spill to disk (`TempDatabase`). The file stays open, so a run can replace it without affecting the index.
+    Large indexes spill to disk (`TempDatabase`). The file stays open, so a run can replace it without affecting the
+    index.
 
     Raises:
         RunFolderError: the file cannot be read, or a complete line is not an annotation. The message names the line.

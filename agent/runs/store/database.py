@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from agent.errors import RunFolderError, StorageError
-from agent.temp_database import MAX_VALUE_BYTES, connect
 from agent.runs.store.files import RESUME_HINT, sync_to_disk, writing
+from agent.temp_database import MAX_VALUE_BYTES, connect
 
 MAX_TEXT_BYTES = 20 << 20
 """Maximum size of a compressed text, in bytes. Parsed JSON can need thirty times the memory of its text."""

@@ -12,13 +12,13 @@ from typing import Any
 
 from agent.datasets.encoding import dumps, loads
 from agent.errors import RunFolderError
-from agent.pipeline.history import ModelCall, History
 from agent.llm.base import Reply
+from agent.pipeline.history import History, ModelCall
 from agent.runs.store.cache import pack_reply, unpack_reply
 from agent.runs.store.database import MAX_TEXT_BYTES, Database, decompress
 from agent.runs.store.files import check_run_file
-from agent.types import Usage, sum_or_none
 from agent.text import describe_error
+from agent.types import Usage, sum_or_none
 
 # Called with a role, a served model and a usage. Returns the cost in dollars, or None if no price is known.
 Price = Callable[[str, str, Usage], float | None]

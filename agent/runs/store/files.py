@@ -20,8 +20,8 @@ from pydantic import BaseModel
 from agent.datasets.encoding import dumps, loads
 from agent.datasets.sources import LONGEST_LINE, check_regular, open_regular
 from agent.errors import RunFolderError, StorageError
-from agent.types import SCHEMA_VERSION
 from agent.text import describe_error
+from agent.types import SCHEMA_VERSION
 
 LOCK = ".lock"
 MADE = ".made"

@@ -18,7 +18,7 @@ from agent.runs.store.files import lock_folder, open_draft, sync_to_disk, writin
 from agent.runs.store.manifest import Manifest, list_differences
 from agent.runs.store.run_folder import write_input
 from agent.runs.store.run_view import RunView, load_run
-from agent.runs.store.verify import Progress
+from agent.types import Progress
 
 _PROGRESS_INTERVAL = 500
 _INPUT = "input_sha256"

@@ -10,12 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from agent.datasets import PairStore, iter_normalised
+from agent.datasets.pair_store import PairStore, iter_normalised
 from agent.errors import ModelTimeout, ModelUnavailable, RunFolderError
-from agent.pipeline.history import ModelCall, History
 from agent.llm.base import Reply
 from agent.llm.gateway import ReplyCache
-from agent.text import replace_surrogates
+from agent.pipeline.history import History, ModelCall
 from agent.runs.store import files
 from agent.runs.store.annotations import AnnotationIndex, AnnotationLog, write_labels
 from agent.runs.store.database import Database
@@ -23,8 +22,8 @@ from agent.runs.store.evidence import EvidenceStore, iterate_unusable
 from agent.runs.store.files import lock_folder, replacing, writing
 from agent.runs.store.manifest import Clock, Manifest, format_value, utc_now
 from agent.runs.store.run_view import RunView
+from agent.text import plural, replace_surrogates
 from agent.types import Annotation, Pair, Usage
-from agent.text import plural
 
 # If the machine crashes, at most this much finished work is lost. If the process is killed, nothing is lost.
 SECONDS_BETWEEN_SYNCS = 5.0

@@ -7,8 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from agent.types import check_type
-from agent.datasets import iter_normalised
+from agent.datasets.pair_store import iter_normalised
 from agent.errors import RunFolderError
 from agent.pipeline.history import History
 from agent.runs.notebook import Annotations, render_table
@@ -16,8 +15,8 @@ from agent.runs.store import files
 from agent.runs.store.annotations import AnnotationIndex
 from agent.runs.store.evidence import EvidenceStore, Price
 from agent.runs.store.manifest import count_replies_elsewhere, read_manifest
-from agent.types import Annotation, Pair
 from agent.text import render_html_table
+from agent.types import Annotation, Pair, check_type
 
 if TYPE_CHECKING:
     import pandas

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from agent.datasets.sources import open_regular
 from agent.errors import RunFolderError
-from agent.sandbox.folders import get_user_cache
 from agent.runs.store.files import MADE, reading, replacing, writing
+from agent.sandbox.folders import get_user_cache
 
 _LENGTH = 32
 

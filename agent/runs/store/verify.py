@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agent.datasets.encoding import loads
-from agent.datasets.sources import open_regular
 from agent.datasets.pair_store import PairStore, iter_normalised
+from agent.datasets.sources import open_regular
 from agent.errors import RunFolderError, UsageError
 from agent.runs.store import files
 from agent.runs.store.annotations import REMEDY, AnnotationIndex, decode_annotation, encode_label
 from agent.runs.store.evidence import EvidenceStore
 from agent.runs.store.files import number_lines, reading
 from agent.runs.store.run_view import load_run
-from agent.types import Annotation
-
-# Called with a description of the check, the number of items done, and the total number of items.
-Progress = Callable[[str, int, int], None]
+from agent.types import Annotation, Progress
 
 MAX_LISTED = 1_000
 _PROGRESS_INTERVAL = 500

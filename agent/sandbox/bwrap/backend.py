@@ -15,7 +15,7 @@ from pathlib import Path
 from agent.errors import RunnerCrashed, SandboxError, SandboxUnavailable
 from agent.sandbox.base import (
     EnvironmentBuilder,
-    Progress,
+    Notify,
     RunResult,
     SandboxBackend,
     SandboxJob,
@@ -82,7 +82,7 @@ class BwrapBackend(SandboxBackend):
         self.store = BwrapEnvironmentStore(self._require_setup)
         self.environments: EnvironmentBuilder = WheelEnvironments(self.store, policy=dependency_policy)
 
-    async def start(self, progress: Progress) -> None:
+    async def start(self, progress: Notify) -> None:
         """Find bubblewrap and an interpreter, and test a sandbox. See `SandboxBackend.start`."""
         if self._setup is not None:
             return
@@ -111,7 +111,7 @@ class BwrapBackend(SandboxBackend):
             raise
         self._pool.fill()
 
-    def listen(self, on_wait: Progress) -> None:
+    def listen(self, on_wait: Notify) -> None:
         """Call `on_wait` with the reason when work must wait for packages to be installed."""
         self.store.on_wait = on_wait
 

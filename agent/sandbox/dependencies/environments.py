@@ -30,7 +30,7 @@ from agent.sandbox.dependencies.package_index import IndexBreaker
 from agent.sandbox.dependencies.requirements import MalformedRequirement, parse_requirement
 from agent.sandbox.dependencies.store import Store, shrink
 from agent.sandbox.dependencies.uv import Target, Uv, remove_stale
-from agent.sandbox.folders import get_user_cache, replace_atomically
+from agent.sandbox.folders import get_user_cache
 
 RESOLUTION_LIFETIME = 7 * 24 * 3600.0
 """Seconds for which resolved requirements are reused. Older results are reused only if no index can be queried."""
@@ -195,8 +195,9 @@ class WheelEnvironments(EnvironmentBuilder):
             if not error.temporary and self._policy.network:
                 self._refused[requirements] = str(error)
             raise
-        with suppress(OSError), replace_atomically(resolution) as new:
-            new.write_text(json.dumps([key, self._clock()]), encoding="utf-8")
+        with suppress(OSError):
+            resolution.parent.mkdir(parents=True, exist_ok=True)
+            resolution.write_text(json.dumps([key, self._clock()]), encoding="utf-8")
         return key
 
     def _locate_resolution(self, requirements: Sequence[str]) -> Path:
@@ -251,7 +252,7 @@ class WheelEnvironments(EnvironmentBuilder):
 
 def _read_resolution(path: Path) -> tuple[str, float]:
     """Return the environment key and the time in a resolution file. The key is empty if the file is not valid."""
-    with suppress(OSError, ValueError, TypeError):  # missing or damaged
+    with suppress(OSError, ValueError, TypeError):  # missing, damaged or half written
         key, resolved_at = json.loads(path.read_bytes())
         if _KEY.fullmatch(key):
             return key, float(resolved_at)

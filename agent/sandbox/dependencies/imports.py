@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.resources import files
 
 _TABLES = tomllib.loads(files("agent.sandbox.dependencies").joinpath("import_map.toml").read_text(encoding="utf-8"))
@@ -20,9 +20,6 @@ PYTHON2_MODULES: Mapping[str, str] = _TABLES["python2_modules"]
 
 REMOVED_FROM_STDLIB: frozenset[str] = frozenset(_TABLES["removed_from_stdlib"])
 """Modules that were part of the standard library in earlier versions of Python 3."""
-
-Resolver = Callable[[str], str | None]
-"""A function like `find_requirement`. It returns the requirement that provides an import name, or None."""
 
 
 def is_stdlib(name: str) -> bool:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from agent.sandbox.base import Progress
+from agent.sandbox.base import Notify
 from agent.sandbox.interpreter import InterpreterTag
 
 DEADLINE = 900.0
@@ -133,7 +133,7 @@ class Store(ABC):
     python: str | None = None
 
     def __init__(self) -> None:
-        self.on_wait: Progress = lambda _line: None
+        self.on_wait: Notify = lambda _line: None
 
     @property
     @abstractmethod

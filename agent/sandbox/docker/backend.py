@@ -13,7 +13,7 @@ from agent.config import find_data_folder
 from agent.errors import EngineLost, InterpreterUnavailable, SandboxError, SandboxUnavailable
 from agent.sandbox.base import (
     EnvironmentBuilder,
-    Progress,
+    Notify,
     SandboxBackend,
     SandboxLimits,
 )
@@ -134,12 +134,12 @@ class DockerBackend(SandboxBackend):
         self.environments: EnvironmentBuilder = WheelEnvironments(self.store, policy=dependency_policy)
         self._resources: DockerResources | None = None
         self._pool = Pool(self._start_sandbox, size=pool, starts=starts)
-        self._progress: Progress = lambda _line: None
+        self._progress: Notify = lambda _line: None
         self._description: Mapping[str, str] = {"backend": self.name}
         self._unenforced: Mapping[str, str] = {}
         self._alive: set[DockerSandbox] = set()
 
-    async def start(self, progress: Progress) -> None:
+    async def start(self, progress: Notify) -> None:
         """Connect to the engine, prepare the image, remove orphaned containers, and start a test container."""
         if self._resources is not None:
             return
@@ -174,7 +174,7 @@ class DockerBackend(SandboxBackend):
             raise
         self._pool.fill()
 
-    def listen(self, on_wait: Progress) -> None:
+    def listen(self, on_wait: Notify) -> None:
         """Call `on_wait` with a line of text for each wait, for example while packages are being installed."""
         self.store.on_wait = on_wait
 
@@ -205,7 +205,7 @@ class DockerBackend(SandboxBackend):
             self._progress(f"Container {name} could not be removed ({error}). The next run will remove it.")
         resources.engine.close()
 
-    async def _probe(self, resources: DockerResources, progress: Progress) -> None:
+    async def _probe(self, resources: DockerResources, progress: Notify) -> None:
         """Start a test container, using fallbacks for settings that the engine rejects. Report unenforced limits."""
         remaining = list(_FALLBACKS)
         losses: dict[str, str] = {}
@@ -260,7 +260,7 @@ class DockerBackend(SandboxBackend):
             raise SandboxError("the Docker backend has not been started or is already closed")
         return self._resources
 
-    async def _prepare_image(self, engine: DockerEngine, launcher: ContainerLauncher, progress: Progress) -> str:
+    async def _prepare_image(self, engine: DockerEngine, launcher: ContainerLauncher, progress: Notify) -> str:
         if self._image is not None:
             await ensure_present(engine, self._image, progress, call=launcher.call)
             return self._image

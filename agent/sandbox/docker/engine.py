@@ -17,7 +17,7 @@ from docker.errors import APIError, DockerException, ImageNotFound, InvalidVersi
 from docker.utils import version_lt
 
 from agent.errors import EngineLost, SandboxError, SandboxUnavailable
-from agent.sandbox.base import Progress
+from agent.sandbox.base import Notify
 from agent.sandbox.dependencies.uv import mask_secrets
 from agent.sandbox.docker.attach import as_plain_socket
 from agent.sandbox.owner import KIND
@@ -131,7 +131,7 @@ class DockerEngine:
         except _FAILURES as error:
             raise SandboxUnavailable(_explain_missing_image(name, _extract_message(error))) from error
 
-    def build(self, context: BinaryIO, tag: str, progress: Progress) -> None:
+    def build(self, context: BinaryIO, tag: str, progress: Notify) -> None:
         """Build an image from a tar stream, without network access. Raises `SandboxUnavailable` if a step fails."""
         output: list[str] = []
         try:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from agent.errors import DependencyUnavailable, InputError, InterpreterUnavailable, SandboxError, SandboxUnavailable
-from agent.sandbox.base import Progress
+from agent.sandbox.base import Notify
 from agent.sandbox.dependencies.requirements import read_requirements
 from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.docker.engine import DockerEngine
@@ -126,7 +126,7 @@ Call = Callable[..., Awaitable[Any]]
 async def ensure_built(
     engine: DockerEngine,
     source: ImageSource,
-    progress: Progress,
+    progress: Notify,
     *,
     call: Call = asyncio.to_thread,
     install: Install = install_packages,
@@ -160,9 +160,7 @@ async def ensure_built(
     return tag
 
 
-async def ensure_present(
-    engine: DockerEngine, image: str, progress: Progress, *, call: Call = asyncio.to_thread
-) -> None:
+async def ensure_present(engine: DockerEngine, image: str, progress: Notify, *, call: Call = asyncio.to_thread) -> None:
     """Pull an image unless the engine already has it.
 
     Raises:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from agent.languages.base import Program
-from agent.languages.python import PythonLanguage
+from agent.languages.python.language import PythonLanguage
 from agent.sandbox.base import Frame, ReportLine, RunResult
 
 _DRIVER = """

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import SnippetTooLarge
-from agent.languages.python import PythonLanguage
+from agent.languages.python.language import PythonLanguage
 from agent.languages.python.source import PYTHON_VERSION, has_lost_newlines
 from agent.types import Cause
 

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import UnsupportedLanguage
-from agent.languages import Language, MalformedProgram, Program, PythonLanguage, Snippet, built_in_languages
+from agent.languages.base import Language, MalformedProgram, Program, Snippet
+from agent.languages.python.language import PythonLanguage
+from agent.languages.registry import built_in_languages
 
 python = PythonLanguage()
 CODE = "def add(a, b):\n    return a + b"

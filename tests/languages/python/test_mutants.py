@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.languages import MalformedProgram, Mutation, PythonLanguage
-from agent.languages.base import MutantKind, Snippet
+from agent.languages.base import MalformedProgram, MutantKind, Mutation, Snippet
+from agent.languages.python.language import PythonLanguage
 from agent.languages.python.mutations import find_edits
 from agent.languages.python.source import Unparsable, find_fragment_reason
 from tests.languages.python.snippets import snippets

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.languages.base import Program
-from agent.languages.python import PythonLanguage
+from agent.languages.python.language import PythonLanguage
 from agent.sandbox.base import Frame, ReportLine, RunResult
 from agent.types import CaseOutcome, Cause, Status, TestReport
 from tests.languages.python.harness import run

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.languages.base import MalformedProgram, Snippet
-from agent.languages.python import PythonLanguage
+from agent.languages.python.language import PythonLanguage
 
 LANGUAGE = PythonLanguage()
 

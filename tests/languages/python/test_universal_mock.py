@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.languages import Mutation, PythonLanguage
-from agent.languages.base import MutantKind, Snippet
+from agent.languages.base import MutantKind, Mutation, Snippet
+from agent.languages.python.language import PythonLanguage
 
 
 def load(mutant: Mutation) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from agent.config import PipelineConfig
-from agent.languages import PythonLanguage
+from agent.languages.python.language import PythonLanguage
 from agent.llm.base import ScriptedLLM
 from agent.llm.gateway import Gateway
 from agent.llm.models import Models

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.config import PipelineConfig
-from agent.languages import PythonLanguage
+from agent.languages.python.language import PythonLanguage
 from agent.llm.gateway import Gateway
 from agent.pipeline.asker import Asker
 from agent.pipeline.history import Recorder

@@ -10,7 +10,7 @@ from agent.config import Config, PipelineConfig
 from agent.errors import SandboxError
 from agent.events import Event, PairFinished
 from agent.pipeline.history import Execution, ModelCall, NodeRun
-from agent.runs.store import load_run
+from agent.runs.store.run_view import load_run
 from agent.sandbox.base import Frame, ReportLine, RunResult, SandboxJob
 from agent.types import Cause, Status
 from tests.runs.test_runner import annotate

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
-from agent.languages.python import PythonLanguage
+from agent.languages.python.language import PythonLanguage
 from agent.llm.base import Call, Reply
 from agent.llm.heuristic import HeuristicModel
 from agent.pipeline.nodes.generate_test import BLIND

@@ -10,7 +10,7 @@ from typing import Any
 from agent import Annotation, Annotator, Pair, ScriptedLLM
 from agent.evaluation.tally import Observation
 from agent.llm.base import Call
-from agent.runs.store import load_run
+from agent.runs.store.run_view import load_run
 from agent.views.figures import RunFigures
 from agent.views.queues import build_queue
 from tests.scripts import label

@@ -9,7 +9,7 @@ import pytest
 
 from agent import Annotation, Annotator, ScriptedLLM, ScriptedSandbox
 from agent.pipeline.graph import load_variant
-from agent.runs.store import load_run
+from agent.runs.store.run_view import load_run
 from agent.sandbox.base import CommandResult
 from agent.types import Status
 from tests.scripts import PAIR, PROGRAM, UNDEFINED_NAME, commands, environment, label, pass_all, program, screen

@@ -13,7 +13,7 @@ from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
 from agent.llm.base import Call, Reply
 from agent.llm.gateway import MemoryReplyCache
 from agent.pipeline.graph import load_variant
-from agent.runs.store import load_run
+from agent.runs.store.run_view import load_run
 from tests.scripts import PAIR, PROGRAM, pass_all
 
 SPEC = json.dumps(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.cli import STOPPED
+from agent.cli.exit_codes import STOPPED
 from agent.errors import AccountError, ConfigError, RunStopped
 from agent.retrieval.searchers.base import SearchResult
 from agent.retrieval.searchers.dense import DenseSearcher

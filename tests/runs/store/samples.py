@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agent.pipeline.history import Command, HistoryItem, ModelCall, Execution, History
-from agent.runs.store import RunFolder
+from agent.pipeline.history import Command, Execution, History, HistoryItem, ModelCall
+from agent.runs.store.run_folder import RunFolder
 from agent.types import Annotation, CaseOutcome, CaseResult, Cause, ErrorInfo, Pair, Status, TestReport, Usage, Verdict
 from tests.histories import make_program
 

@@ -11,7 +11,7 @@ import pytest
 
 from agent.errors import RunFolderError
 from agent.llm.base import Reply
-from agent.runs.store import SqliteReplyCache
+from agent.runs.store.cache import SqliteReplyCache
 from agent.types import Usage
 
 REPLY = Reply(

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.errors import StorageError
-from agent.runs.store import SqliteReplyCache, run_folder
+from agent.runs.store import run_folder
+from agent.runs.store.cache import SqliteReplyCache
 from agent.runs.store.verify import verify
 from tests.runs.store.samples import make_annotation, make_error, make_evidence, open_folder
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import RunFolderError, StorageError
-from agent.pipeline.history import ModelCall
 from agent.llm.base import Reply
+from agent.pipeline.history import ModelCall
 from agent.runs.store import evidence
 from agent.runs.store.evidence import EvidenceStore
 from agent.types import Usage

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import StorageError
-from agent.runs.store import load_run
+from agent.runs.store.run_view import load_run
 from tests.disks import remount, tiny_disk
 from tests.runs.store.samples import commit, make_annotation, make_evidence, open_folder
 

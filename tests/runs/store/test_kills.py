@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.runs.store import load_run
+from agent.runs.store.run_view import load_run
 from tests.runs.store.samples import open_folder
 
 ROOT = Path(__file__).parents[3]

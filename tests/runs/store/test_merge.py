@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.datasets import iter_normalised
+from agent.datasets.pair_store import iter_normalised
 from agent.errors import InputError, RunFolderError
 from agent.pipeline.history import ModelCall, NodeRun
-from agent.runs.store import load_run
 from agent.runs.store.batches import Batch, BatchStore
 from agent.runs.store.manifest import Manifest
 from agent.runs.store.merge import merge
+from agent.runs.store.run_view import load_run
 from agent.runs.store.verify import verify
 from agent.types import Pair, Usage
 from tests.evaluation.runs import add_reviews, draw_review_sample

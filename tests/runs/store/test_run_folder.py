@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from agent.datasets import PairStore, iter_normalised
+from agent.datasets.pair_store import PairStore, iter_normalised
 from agent.errors import InputError, Outage, RunFolderError
-from agent.pipeline.history import ModelCall, History
 from agent.llm.base import Reply
 from agent.llm.gateway import MemoryReplyCache
-from agent.runs.store import load_run
+from agent.pipeline.history import History, ModelCall
+from agent.runs.store.run_view import load_run
 from agent.types import Annotation, ErrorInfo, Usage
 from tests.runs.store.samples import commit, make_annotation, make_error, make_evidence, make_pair, open_folder
 
@@ -183,7 +183,9 @@ class TestGrowing:
         with open_folder(path) as folder:
             commit(folder, "1", label=1)
         with monkeypatch.context() as patch:
-            patch.setattr("agent.runs.store.manifest.Manifest.save", lambda _self: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(
+                "agent.runs.store.manifest.Manifest.save", lambda _self: (_ for _ in ()).throw(KeyboardInterrupt)
+            )
             with pytest.raises(KeyboardInterrupt):
                 open_folder(path, pairs="0123")
         for pairs in ("0123", "01234"):

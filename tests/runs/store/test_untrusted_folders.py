@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.datasets import iter_normalised
+from agent.datasets.pair_store import iter_normalised
 from agent.errors import InputError, RunFolderError
-from agent.runs.store import files, load_run
+from agent.runs.store import files
 from agent.runs.store.annotations import AnnotationIndex, AnnotationLog
 from agent.runs.store.batches import BatchStore
 from agent.runs.store.cache import SqliteReplyCache
@@ -24,6 +24,7 @@ from agent.runs.store.evidence import EvidenceStore
 from agent.runs.store.files import lock_folder, open_draft, replacing
 from agent.runs.store.manifest import read_manifest
 from agent.runs.store.reviews import ReviewLog, read_reviews, read_sample
+from agent.runs.store.run_view import load_run
 from tests.runs.store.samples import commit, make_evidence, open_folder
 from tests.runs.store.test_reviews import make_review
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from agent.languages import PythonLanguage
+from agent.languages.python.language import PythonLanguage
 from agent.sandbox.dependencies.imports import (
     DISTRIBUTIONS,
     PYTHON2_MODULES,

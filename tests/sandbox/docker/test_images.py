@@ -11,7 +11,7 @@ import pytest
 
 from agent.config import find_data_folder
 from agent.errors import SandboxUnavailable
-from agent.sandbox.base import Progress
+from agent.sandbox.base import Notify
 from agent.sandbox.docker.engine import DockerEngine
 from agent.sandbox.docker.images import ImageSource, ensure_built, install_packages
 from agent.sandbox.interpreter import InterpreterTag
@@ -37,7 +37,7 @@ class Engine:
             raise SandboxUnavailable(f"no image {name}")
         self.images.add(name)
 
-    def build(self, context: BinaryIO, tag: str, progress: Progress) -> None:
+    def build(self, context: BinaryIO, tag: str, progress: Notify) -> None:
         self.contexts.append(context.read())
         progress("Step 1/1")
         self.images.add(tag)

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from agent.sandbox.selfcheck import CHECKS, CheckVerdict, run_checks
+from agent.sandbox.selfcheck.check import CheckVerdict
+from agent.sandbox.selfcheck.run import CHECKS, run_checks
 from tests.sandbox import leftovers
 from tests.sandbox.conftest import LIMITS, start
 

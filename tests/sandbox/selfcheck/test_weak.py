@@ -13,8 +13,8 @@ import pytest
 from agent.sandbox.base import CommandResult, ReportLine, RunResult, Sandbox, SandboxBackend, SandboxJob
 from agent.sandbox.bwrap.process import Bubblewrap
 from agent.sandbox.scripted import ScriptedSandbox
-from agent.sandbox.selfcheck import CHECKS, Check, CheckContext, CheckResult, CheckVerdict, open_canaries, run_check
-from agent.sandbox.selfcheck.check import Canaries
+from agent.sandbox.selfcheck.check import Canaries, Check, CheckContext, CheckResult, CheckVerdict, open_canaries
+from agent.sandbox.selfcheck.run import CHECKS, run_check
 from tests.sandbox.conftest import LIMITS, start
 
 

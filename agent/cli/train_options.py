@@ -1,4 +1,4 @@
-"""Declares `agent train` and its options."""
+"""The options for `agent train`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli.declaring import add_options
 from agent.cli.options import AsJson, Codes, Map
 
 Option = typer.Option
@@ -56,26 +55,3 @@ class TrainOptions:
     dry_run: Annotated[bool, Option("--dry-run", help="Print data, leaks and steps without training.")] = False
     force: Annotated[bool, Option("--force", help="Replace the model of another training in the folder.")] = False
     as_json: AsJson = False
-
-
-# fmt: on
-@add_options
-def train(
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="Run, folder of `agent corpus split`, file of pairs, or benchmark.")
-    ],
-    recipe: Annotated[
-        Literal["biencoder", "siamese", "coclr", "macp", "unif"],
-        typer.Option(help="How to train, as in docs/training.md."),
-    ] = "biencoder",
-    *,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Folder for the model.")],
-    options: TrainOptions,
-) -> None:
-    """Train a code searcher on labelled pairs.
-
-    Run the same command again to resume.
-    """
-    from agent.cli.train import run
-
-    run(data, recipe, out, options)
