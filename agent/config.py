@@ -127,35 +127,11 @@ class PipelineConfig(BaseModel):
         description="How much of the query a match must satisfy: all (exact) or at least half (half); "
         "the default depends on the variant",
     )
-    mutants: Limit[int] = Field(
-        default=12,
-        ge=0,
-        le=200,
-        description="Maximum number of mutants (changed copies of the snippet) on which each passing program is run",
-    )
-    mutant_timeout: Limit[float] = Field(
-        default=3.0,
-        gt=0,
-        le=_DAY,
-        description="Time limit per mutant, in seconds; extended if the snippet itself is slow",
-    )
-    votes: Limit[int] = Field(
-        default=3, ge=1, le=99, description="Number of arbiter votes per pair in variants that rate confidence"
-    )
-    flakiness_runs: Limit[int] = Field(
-        default=3,
-        ge=1,
-        le=100,
-        description="Number of times to run each program to check that its outcome stays the same",
-    )
     audit_screen: Trusted[float | None] = Field(
         default=None,
         gt=0,
         le=1,
         description="Fraction of the screener's verdicts to check with a test, to estimate the screener's error rate",
-    )
-    abstain: Free[Literal["keep", "negative"]] = Field(
-        default="keep", description="Label for a pair if the arbiter abstains: no label (keep) or 0 (negative)"
     )
 
 

@@ -24,9 +24,6 @@ from agent.errors import UsageError
 from agent.text import render_html_table
 
 SCHEMA_VERSION = 1
-PROVES_NOTHING = "passed, but proves nothing"
-"""How reports and messages describe a vacuous test."""
-
 INTENT_JUDGE = "judge_intent"
 """The node that decides pairs whose query has no search intent (`decided_by`). The label of these pairs is null."""
 
@@ -101,15 +98,12 @@ class Cause(StrEnum):
     """What caused a failure. Only `program` and `dependency` failures are repaired.
 
     A failure caused by the snippet (`snippet`) is evidence.
-
-    `flaky` means that executions of the same program had different outcomes, so none of the executions is evidence.
     """
 
     SNIPPET = "snippet"
     PROGRAM = "program"
     DEPENDENCY = "dependency"
     SANDBOX = "sandbox"
-    FLAKY = "flaky"
 
 
 class CaseOutcome(StrEnum):
@@ -185,8 +179,6 @@ _COUNTS = ("passed", "failed", "errors")
 class TestReport(Frozen):
     """Result of executing a test program. `message` describes errors outside the test cases.
 
-    `vacuous` is true if, according to the validity check, the program passed but proves nothing. It is false if the
-    check found no problem or did not run, or if the version that created the run did not record this field.
     `introspection` lists names in the program or snippet through which code could reach the test harness and forge the
     outcome. An empty list is omitted from records.
     """
@@ -197,7 +189,6 @@ class TestReport(Frozen):
     cause: Cause | None = None
     cases: tuple[CaseResult, ...] = ()
     message: str = ""
-    vacuous: bool = False
     introspection: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)
 
     @model_validator(mode="wrap")
@@ -237,29 +228,23 @@ class TestReport(Frozen):
         """Whether the program reached the snippet without an error in the program itself or in a dependency.
 
         The "Exec. rate" in Table II of the CoSQA+ paper is the share of generated programs for which this is true.
-        Flaky programs are included.
         """
         if self.status in (Status.PASSED, Status.FAILED):
             return True
         started = any(case.outcome is not CaseOutcome.NOT_RUN for case in self.cases)
-        return self.cause in (Cause.SNIPPET, Cause.FLAKY) and started
+        return self.cause is Cause.SNIPPET and started
 
     @property
     def says(self) -> Literal[0, 1] | None:
         """The label that the test supports: 1 if it passed, 0 if an assertion failed, otherwise None.
 
-        The label of a vacuous pass is None. If a snippet raises an exception, hangs or does not parse, this is
-        evidence, not a verdict: the cause may be guessed arguments, another Python version or the missing network
-        access. In the CoSQA+ paper, the arbiter decides such cases; `arbitrate_by_rule` leaves them undecided.
+        If a snippet raises an exception, hangs or does not parse, this is evidence, not a verdict: the cause may be
+        guessed arguments, another Python version or the missing network access. In the CoSQA+ paper, the arbiter
+        decides such cases; `arbitrate_by_rule` leaves them undecided.
         """
         if self.status is Status.PASSED:
-            return None if self.vacuous else 1
+            return 1
         return 0 if self.status is Status.FAILED else None
-
-    @property
-    def outcome(self) -> str:
-        """The status as displayed, with a separate text for vacuous tests."""
-        return PROVES_NOTHING if self.vacuous else self.status.value
 
 
 class Usage(Frozen):
@@ -298,26 +283,11 @@ class Simulated(Frozen):
     reason: str = ""
 
 
-class Reading(Frozen):
-    """One possible meaning of a query, and what it requires of the snippet."""
-
-    text: str
-    requirements: tuple[str, ...] = ()
-
-
-class QuerySpec(Frozen):
-    """The plausible readings of a query, the most natural one first. All pairs with this query share the readings."""
-
-    readings: tuple[Reading, ...]
-
-
 class Annotation(Frozen):
     """The label of one pair in one round, and what decided it. Stored as one line of `annotations.jsonl`.
 
-    `reading` is the reading of the query that was tested or matched. `strength` is the share of mutants that the
-    program detected (None: not measured). `votes` are the arbiter's labels, if it voted several times. `confidence` is
-    between 0 and 1. `audited` is true if the screener had labelled the pair (`screen_verdict`), but its label comes
-    from the rest of the pipeline. `abstained` is true if the arbiter considered the evidence inconclusive.
+    `reading` is the reading of the query that was tested. `audited` is true if the screener had labelled the pair
+    (`screen_verdict`), but its label comes from the rest of the pipeline.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -335,10 +305,6 @@ class Annotation(Frozen):
     simulated: Simulated | None = None
     stand_ins: tuple[str, ...] = ()
     reading: str = ""
-    strength: Share | None = None
-    votes: tuple[Literal[0, 1] | None, ...] = ()
-    confidence: Share | None = None
-    abstained: bool = False
     repairs: Count = 0
     installed: tuple[str, ...] = ()
     seconds: Seconds = 0.0
@@ -360,9 +326,8 @@ class Annotation(Frozen):
                 ("label", "none" if self.label is None else self.label),
                 ("decided by", self.decided_by),
                 ("reason", self.reason),
-                ("test", self.test and self.test.outcome),
+                ("test", self.test and self.test.status.value),
                 *((case.name, f"{case.outcome.value} {case.message}".strip()) for case in cases),
-                ("confidence", self.confidence),
                 ("installed", ", ".join(self.installed)),
                 ("error", self.error and f"{self.error.type}: {self.error.message}"),
             ]

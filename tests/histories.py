@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.pipeline.history import Execution, History, HistoryItem, Mutant, Program
+from agent.pipeline.history import Execution, History, HistoryItem, Program
 from agent.types import Pair, Status, TestReport
 
 PASSED = TestReport(status=Status.PASSED)
@@ -13,12 +13,6 @@ PASSED = TestReport(status=Status.PASSED)
 def make_program(source: str, template: str = "T") -> Program:
     """Create a program from its source."""
     return Program(template=template, source=source, first_line=1, last_line=1, cases=())
-
-
-def make_mutant(kind: str, status: Status, *, program: int = 0, change: str = "", **fields: Any) -> Execution:
-    """Create an execution of a program on a mutant."""
-    mutant = Mutant(kind=kind, change=change)
-    return Execution(program=program, purpose="mutant", mutant=mutant, report=TestReport(status=status), **fields)
 
 
 def make_history(pair: Pair, *events: HistoryItem | str, **fields: Any) -> History:

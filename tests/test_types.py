@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agent.pipeline.history import Execution, History, ModelCall, Mutant, NodeRun, Program
+from agent.pipeline.history import Execution, History, ModelCall, NodeRun, Program
 from agent.runs.store.annotations import encode_annotation
 from agent.types import (
-    PROVES_NOTHING,
     Annotation,
     CaseOutcome,
     CaseResult,
@@ -18,8 +17,6 @@ from agent.types import (
     ErrorInfo,
     Frozen,
     Pair,
-    QuerySpec,
-    Reading,
     Simulated,
     Status,
     TestReport,
@@ -29,7 +26,6 @@ from agent.types import (
 )
 
 TEXT = st.text()  # without surrogates, which pydantic cannot read from JSON
-SHARE = st.none() | st.floats(0, 1)
 CASES = st.builds(CaseResult, name=TEXT, outcome=st.sampled_from(CaseOutcome), message=TEXT)
 REPORTS = st.builds(
     TestReport,
@@ -37,7 +33,6 @@ REPORTS = st.builds(
     cause=st.none() | st.sampled_from(Cause),
     cases=st.lists(CASES, max_size=4).map(tuple),
     message=TEXT,
-    vacuous=st.booleans(),
 )
 USAGES = st.builds(Usage, calls=st.integers(0, 9), cost_usd=st.none() | st.floats(0, 9))
 META = st.dictionaries(TEXT, st.none() | st.integers() | TEXT, max_size=3)
@@ -52,14 +47,10 @@ ANNOTATIONS = st.builds(
     test=st.none() | REPORTS,
     simulated=st.none() | st.builds(Simulated, status=st.sampled_from(("passed", "failed", "error")), reason=TEXT),
     stand_ins=st.lists(TEXT, max_size=2).map(tuple),
-    strength=SHARE,
-    votes=st.lists(st.sampled_from((0, 1, None)), max_size=3).map(tuple),
-    confidence=SHARE,
     usage=USAGES,
     error=st.none() | st.builds(ErrorInfo, type=TEXT, message=TEXT),
     meta=META,
 )
-SPECS = st.builds(QuerySpec, readings=st.just((Reading(text="one", requirements=("a",)),)))
 COUNT = st.integers(0, 9)
 EXCHANGES = st.builds(
     ModelCall, role=TEXT, key=TEXT, messages=st.just(({"role": "user", "content": "?"},)), reply=TEXT, raw=META
@@ -67,22 +58,19 @@ EXCHANGES = st.builds(
 EVENTS = (
     EXCHANGES
     | st.builds(Program, template=TEXT, source=TEXT, first_line=COUNT, last_line=COUNT, cases=st.just(("test_a",)))
-    | st.builds(Execution, program=COUNT, report=REPORTS, mutant=st.none() | st.builds(Mutant, kind=TEXT, change=TEXT))
-    | st.builds(NodeRun, node=TEXT, outcome=TEXT, seconds=st.just(1.5), spec=st.none() | SPECS)
+    | st.builds(Execution, program=COUNT, report=REPORTS)
+    | st.builds(NodeRun, node=TEXT, outcome=TEXT, seconds=st.just(1.5))
 )
 HISTORIES = st.builds(History, pair=PAIRS, events=st.lists(EVENTS, max_size=4).map(tuple))
 
 RAISED = (CaseResult(name="test_a", outcome=CaseOutcome.ERROR, cause=Cause.SNIPPET),)
 PASSED = TestReport(status=Status.PASSED)
-VACUOUS = TestReport(status=Status.PASSED, vacuous=True)
 FAILED = TestReport(status=Status.FAILED, cause=Cause.SNIPPET)
 INCONCLUSIVE = {
-    "a vacuous pass": VACUOUS,
     "a snippet that does not parse": TestReport(status=Status.ERROR, cause=Cause.SNIPPET),
     "a snippet that raises": TestReport(status=Status.ERROR, cause=Cause.SNIPPET, cases=RAISED),
     "a broken program": TestReport(status=Status.ERROR, cause=Cause.PROGRAM),
     "a missing dependency": TestReport(status=Status.ERROR, cause=Cause.DEPENDENCY),
-    "a flaky outcome": TestReport(status=Status.ERROR, cause=Cause.FLAKY),
     "a program that was not run": TestReport(status=Status.NOT_RUN),
 }
 
@@ -131,10 +119,6 @@ def test_a_count_that_contradicts_the_cases_is_rejected(name: str, count: object
         TestReport.model_validate({**fields, "skipped": 0})
 
 
-def test_a_vacuous_pass_has_its_own_outcome() -> None:
-    assert (PASSED.outcome, VACUOUS.outcome, FAILED.outcome) == ("passed", PROVES_NOTHING, "failed")
-
-
 STARTED_CASES = (
     CaseResult(name="test_a", outcome=CaseOutcome.PASSED),
     CaseResult(name="test_b", outcome=CaseOutcome.ERROR),
@@ -142,11 +126,10 @@ STARTED_CASES = (
 SKIPPED_CASES = (CaseResult(name="test_a", outcome=CaseOutcome.NOT_RUN),)
 
 
-@pytest.mark.parametrize("cause", [Cause.SNIPPET, Cause.FLAKY])
-def test_a_program_whose_cases_started_counts_as_executed(cause: Cause) -> None:
-    assert TestReport(status=Status.ERROR, cause=cause, cases=STARTED_CASES).executed
-    assert not TestReport(status=Status.ERROR, cause=cause, cases=SKIPPED_CASES).executed
-    assert not TestReport(status=Status.ERROR, cause=cause).executed
+def test_a_program_whose_cases_started_counts_as_executed() -> None:
+    assert TestReport(status=Status.ERROR, cause=Cause.SNIPPET, cases=STARTED_CASES).executed
+    assert not TestReport(status=Status.ERROR, cause=Cause.SNIPPET, cases=SKIPPED_CASES).executed
+    assert not TestReport(status=Status.ERROR, cause=Cause.SNIPPET).executed
 
 
 @pytest.mark.parametrize("cause", [Cause.PROGRAM, Cause.DEPENDENCY, Cause.SANDBOX])

@@ -333,9 +333,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="HTML file to write [default: report.html in RUN].")
     ] = None,
-    gold: Annotated[
-        Path | None, typer.Option(metavar="GOLD", help="File of gold labels. Adds scores and calibration.")
-    ] = None,
+    gold: Annotated[Path | None, typer.Option(metavar="GOLD", help="File of gold labels. Adds scores.")] = None,
     field_map: Map = None,
     evidence: Annotated[
         Literal["all", "tested", "none"],
@@ -374,9 +372,6 @@ def export(
         bool | None,
         typer.Option(help="Export only pairs that ended in an error, or only pairs without an error [default: both]."),
     ] = None,
-    min_confidence: Annotated[
-        float | None, typer.Option(min=0, max=1, metavar="X", help="Export only pairs with at least this confidence.")
-    ] = None,
     min_agreement: Annotated[
         float,
         typer.Option(
@@ -395,7 +390,6 @@ def export(
     filters = {
         "decided_by": decided_by or (),
         "errors": errors,
-        "min_confidence": min_confidence,
         "min_agreement": min_agreement,
     }
     run(run_folder, to, out=out, labels=label or (), filters=filters, force=force, as_json=as_json)

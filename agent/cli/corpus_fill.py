@@ -42,7 +42,7 @@ def run(source: Path, out: Path, variant: str, attempts: int, *, force: bool, op
     """
     notes, folder, (tests,) = Console(stderr=True), out.with_suffix(".runs"), choose_variants([variant])
     if not always_tests(tests):
-        remedy = "Pass --variant no_screen, or remove the screener, as in full_plus-without-screen."
+        remedy = "Pass --variant no_screen, or remove the screener, as in rule_arbiter-without-screen."
         raise UsageError(f"the variant {tests.name} can label a pair without a test. {remedy}")
     settings = ChosenSettings(notes, options, overrides={"runner.rounds": 1})
     config, models, runs = settings.config, settings.models(), (folder / "written", folder / "tested")

@@ -40,7 +40,7 @@ _TEST_CALL = Call(
         Message("user", 'Reply in json: {"reason": "a test of the connection", "verdict": "match"}'),
     ),
     reply="json",
-    schema=build_schema(ScreenReply, {}),
+    schema=build_schema(ScreenReply),
 )
 _REPORT_FINDING = "do not run untrusted programs in this sandbox; report the finding as described in SECURITY.md"
 _SET_INDEX = "set pip's index (pip config set global.index-url URL) or HTTPS_PROXY; cached environments still work"

@@ -142,8 +142,7 @@ def _blame_program(report: TestReport) -> TestReport:
 def _as_json(report: TestReport, program_run: _ProgramRun, sandbox: Mapping[str, str]) -> dict[str, Any]:
     observed = asdict(program_run.result)
     return {
-        # this command does not check whether a program is vacuous
-        **report.model_dump(mode="json", exclude={"vacuous"}),
+        **report.model_dump(mode="json"),
         "executed": report.executed,
         **{name: observed[name] for name in _RESULT_FIELDS},
         "environment": None if program_run.environment is None else program_run.environment.key,

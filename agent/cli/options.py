@@ -55,7 +55,6 @@ RUN_FLAGS = {
     "--criterion": "pipeline.criterion",
     "--timeout": "pipeline.test_timeout",
     "--pair-timeout": "pipeline.pair_timeout",
-    "--abstain": "pipeline.abstain",
     "--audit-screen": "pipeline.audit_screen",
     "--rounds": "runner.rounds",
     "--engine": "runner.engine",
@@ -353,7 +352,7 @@ class ReviewOptions(PageOptions):
     queue: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="undecided|disputed|low-confidence",
+            metavar="undecided|disputed",
             help="Kind of pairs to review instead of a sample, in order to correct labels. Repeatable.",
         ),
     ] = None

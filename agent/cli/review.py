@@ -109,13 +109,7 @@ def _load_queue(
                 load_or_draw_sample(view, request, iterate_annotations, new=options.new_sample), view
             )
         pairs = report_progress(view.index.group_by_pair(), step, steps, view.index.pair_count)
-        queue = build_queue(kinds, pairs, read_reviews(view.path / files.REVIEWS), options.limit)
-    if not queue.entries and kinds == ("low-confidence",):
-        raise UsageError(
-            f"{view.path}: the labels of this run have no confidence values. "
-            "To get confidence values, annotate the pairs with the full_plus variant."
-        )
-    return queue
+        return build_queue(kinds, pairs, read_reviews(view.path / files.REVIEWS), options.limit)
 
 
 def choose_reviewer(name: str | None) -> str:

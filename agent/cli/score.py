@@ -12,14 +12,14 @@ from rich.text import Text
 from agent.cli.progress import Steps
 from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
 from agent.errors import UsageError
-from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration, Mistake
+from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Mistake
 from agent.evaluation.estimates import ReviewChoice, RunEstimates
 from agent.evaluation.measures import FORMULAS, Agreement, Confusion, Scores
 from agent.evaluation.rouge import is_answers_file, score_answers
 from agent.evaluation.scoring import AnnotatorReport, ScoreReport, build_report
 from agent.evaluation.statistics import LEVEL, BootstrapSettings, Interval, format_interval, format_number
 from agent.text import plural
-from agent.views.comparison import build_bin_row, build_group_row
+from agent.views.comparison import build_group_row
 
 TitledTable = tuple[str, Table]
 LEGEND = "both: pairs that both annotators labelled; –: undefined, or the same in all bootstrap resamples"
@@ -116,8 +116,6 @@ def make_tables(score_report: ScoreReport) -> Iterator[TitledTable]:
     for run in score_report.runs:
         if run.breakdown is not None:
             yield from _tabulate_breakdown(run.name, run.breakdown)
-        if run.calibration is not None:
-            yield _tabulate_calibration(run.name, run.calibration)
         if run.estimates is not None:
             yield _tabulate_estimates(run.name, run.estimates, run.reviews)
 
@@ -179,19 +177,6 @@ def _tabulate_groups(groups: Sequence[BreakdownGroup]) -> Table:
     for group in groups:
         add_row(table, *build_group_row(group))
     return table
-
-
-def _tabulate_calibration(run: str, calibration: Calibration) -> TitledTable:
-    title = (
-        f"{run}: confidence of {plural(calibration.labels, 'label')} · Brier score {format_number(calibration.brier)} "
-        f"({format_interval(calibration.brier_interval)} over queries) · "
-        f"expected calibration error {format_number(calibration.ece)} ({plural(len(calibration.table), 'bin')})"
-    )
-    table = make_table("confidence", "labels", "mean confidence", "accuracy", "Wilson")
-    for row in calibration.table:
-        if row.count:
-            add_row(table, *build_bin_row(row))
-    return title, table
 
 
 def _tabulate_estimates(run: str, estimates: RunEstimates, reviews: ReviewChoice) -> TitledTable:

@@ -21,7 +21,7 @@ from agent.languages.registry import built_in_languages
 from agent.llm.parsing import UnreadableReply, find_fenced_blocks
 from agent.pipeline.history import History, ModelCall
 from agent.runs.store import files
-from agent.runs.store.annotations import Vote, combine_votes, get_status
+from agent.runs.store.annotations import combine_rounds, get_status
 from agent.runs.store.run_view import RunView, load_run
 from agent.text import plural
 from agent.types import Annotation, Pair
@@ -206,7 +206,7 @@ def _describe_status(annotation: Annotation) -> str:
     if annotation.error is not None:
         return one_line(annotation.error.type, 40)
     if annotation.test is not None:
-        return annotation.test.outcome
+        return annotation.test.status.value
     return "-" if annotation.simulated is None else f"simulated: {annotation.simulated.status}"
 
 
@@ -249,11 +249,9 @@ def _print_pair(annotations: Sequence[Annotation], histories: Sequence[History |
             page.print_steps(steps if prompts else _shorten_steps(steps, history.pair.language), prompts=prompts)
         page.print_steps(iterate_result_steps(annotation, history))
     if len(annotations) > 1:
-        label = combine_votes(annotations[0].id, [Vote.of(annotation) for annotation in annotations])
-        ends = " ".join(get_status(annotation) for annotation in annotations)
-        page.print_section(
-            f"all {len(annotations)} rounds: {describe_status(label.status)} by majority", f"rounds: {ends}"
-        )
+        statuses = [get_status(annotation) for annotation in annotations]
+        majority = describe_status(combine_rounds(annotations[0].id, statuses).status)
+        page.print_section(f"all {len(annotations)} rounds: {majority} by majority", f"rounds: {' '.join(statuses)}")
 
 
 def _shorten_steps(steps: Sequence[StoryStep], language: str) -> Iterator[StoryStep]:

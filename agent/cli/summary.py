@@ -26,9 +26,8 @@ def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
     `agreement` is the share of comparisons between two rounds of a pair in which the outcomes are the same, averaged
     over pairs. It is null if no pair has two rounds. `rounds_alpha` is Krippendorff's alpha between rounds.
 
-    `tests_checked` counts the passed tests that were run on mutants, and `tests_vacuous` counts the passed tests that
-    prove nothing. `audit` contains estimates of the screener's error rate for all verdicts (key `all`) and for each
-    verdict. It is empty if no verdict was audited.
+    `audit` contains estimates of the screener's error rate for all verdicts (key `all`) and for each verdict. It is
+    empty if no verdict was audited.
     """
     pair_statuses = tally.pair_statuses
     return {
@@ -49,9 +48,6 @@ def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
         "audit": {name: asdict(audit) for name, audit in audit_screener(tally).items()},
         "statuses": dict(tally.statuses.most_common()),
         "causes": dict(_count_causes(tally).most_common()),
-        "tests_checked": tally.checked_tests,
-        "tests_vacuous": tally.vacuous,
-        "mean_strength": _round(tally.mean_strength, 4),
         "programs": tally.programs,
         "programs_executed": tally.executed,
         "cases_per_program": _round(tally.cases_per_program, 2),
@@ -89,13 +85,9 @@ def as_table(
         "errors": _list_counts(tally.errors),
         "decided by": _list_counts(_count_deciders(tally)) or "none",
         "screener": describe_audits(audit_screener(tally)),
-        "tests": _describe_tests(tally),
+        "tests": _list_counts(tally.statuses),
         "causes": _list_counts(_count_causes(tally)),
     }
-    if tally.mean_strength is not None:
-        rows["strength"] = (
-            f"{tally.mean_strength:.2f} on average over {plural(tally.checked_tests, 'test')} run on mutants"
-        )
     if tally.programs:
         executed = f"{tally.executed} of {tally.programs} ran ({tally.executed_share:.1%})"
         rows["programs"] = f"{executed}, {_round(tally.cases_per_program, 2)} cases each"
@@ -150,12 +142,6 @@ def _count_causes(tally: Tally) -> Counter[str]:
     return Counter(
         {f"{outcome}: {cause}": counts[cause] for outcome, counts in tally.causes.items() for cause in counts if cause}
     )
-
-
-def _describe_tests(tally: Tally) -> str:
-    vacuous = tally.vacuous
-    passed = f"passed ({vacuous} vacuous)" if vacuous else "passed"
-    return _list_counts({passed if name == "passed" else name: count for name, count in tally.statuses.items()})
 
 
 def _round(value: float | None, digits: int) -> float | None:

@@ -120,7 +120,7 @@ def _explain_rejection(result: Annotation, review: Review | None) -> str:
         return f"A person rejected it. {review.reason}"
     if (test := result.test) is None or (result.label, test.says) == (1, 1):
         return "" if test else "It was not tested."
-    return f"The label is {result.label}. {result.reason}\nThe test: {test.outcome}\n{describe_report(test)}"
+    return f"The label is {result.label}. {result.reason}\nThe test: {test.status.value}\n{describe_report(test)}"
 
 
 def write_results(gaps: Sequence[Gap], writer: CorpusWriter) -> None:

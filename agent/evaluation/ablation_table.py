@@ -54,8 +54,6 @@ class AblationRow(Frozen):
     `executed_share` is the proportion of generated programs that ran (CoSQA+ paper, Table II). It is None if the
     variant generated no programs or does not execute them. `cases_per_program` is the mean number of test cases in
     programs that reached a sandbox. `repairs_per_pair` is the mean number of repairs for a pair in one round.
-    `tests_checked` counts passing tests that were also run on mutants, and `tests_vacuous` counts passing tests that
-    prove nothing.
 
     The fields from `calls_per_pair` to `seconds_per_pair` are the standalone costs of a pair (see `VariantResults`),
     summed over the rounds of the pair. Token counts include input and output.
@@ -77,9 +75,6 @@ class AblationRow(Frozen):
     rounds_alpha: float | None
     executed_share: float | None
     cases_per_program: float | None
-    tests_checked: int
-    tests_vacuous: int
-    mean_strength: float | None
     repairs_per_pair: float
     calls_per_pair: float
     tokens_per_pair: float
@@ -134,7 +129,7 @@ class VariantResults:
     The standalone cost is the cost of a separate run with an empty cache. `calls`, `usage` and `seconds` therefore
     include replies and executions that another variant or an earlier run paid for, at their original cost and duration.
     A reply that several snippets of the same query share is counted once. A shared execution is counted each time it is
-    used. Executions include runs on mutants and repeated runs. `seconds` excludes waiting times.
+    used. Executions include sentinel runs. `seconds` excludes waiting times.
 
     `model_calls` and `cached_calls` count calls by cache key. `paid` is the usage that was actually paid for.
     """
@@ -294,9 +289,6 @@ def _measure_results(result: VariantResults, pairs: int, *, executes: bool) -> d
         "rounds_alpha": tally.rounds_alpha,
         "executed_share": executed / generated if executes and generated else None,
         "cases_per_program": tally.cases_per_program,
-        "tests_checked": tally.checked_tests,
-        "tests_vacuous": tally.vacuous,
-        "mean_strength": tally.mean_strength,
         "repairs_per_pair": tally.repairs / max(tally.annotations, 1),
         "calls_per_pair": result.calls / pairs,
         "tokens_per_pair": (usage.input_tokens + usage.output_tokens) / pairs,

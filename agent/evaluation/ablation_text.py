@@ -48,8 +48,6 @@ def build_sections(table: AblationTable) -> tuple[Section, ...]:
         title = f"Pairs that only one variant labels correctly (exact McNemar test against {table.against})"
         parts.append(Section(title, _test_columns(table.against)))
     parts.append(Section("Standalone cost of each variant (columns from calls to seconds are per pair)", _WORK))
-    if any(row.tests_checked for row in table.rows):
-        parts.append(Section("Passing tests that were run on mutants", _CHECKED))
     return tuple(parts)
 
 
@@ -74,8 +72,8 @@ def list_remarks(table: AblationTable) -> list[str]:
         f"{plural(calls['separate'], 'call')}.",
         f"The variants requested {plural(executions['asked'], 'execution')}. Of these, {executions['made']:,} ran in a "
         f"sandbox, and {executions['asked'] - executions['made']:,} reused an earlier result.",
-        "The seconds column contains the total duration of model calls and executions, including runs on mutants and "
-        "repeated runs. It excludes waiting and package installation.",
+        "The seconds column contains the total duration of model calls and executions, including sentinel runs. It "
+        "excludes waiting and package installation.",
         "Accuracy depends on the source of the replies. Scripted, replayed or rule-based replies say nothing about a "
         "real model.",
     ]
@@ -141,14 +139,6 @@ _BETWEEN_ROUNDS = (
     _VARIANT,
     _make_column("equal outcomes", "agreement"),
     _make_column("Krippendorff's alpha", "rounds_alpha"),
-)
-
-
-_CHECKED = (
-    _VARIANT,
-    Column("checked", lambda row: f"{row.tests_checked:,}" if row.tests_checked else "–"),
-    Column("vacuous", lambda row: f"{row.tests_vacuous:,}" if row.tests_checked else "–"),
-    _make_column("mean strength", "mean_strength", "{:.2f}"),
 )
 
 

@@ -1,24 +1,13 @@
-"""Accuracy by group of pairs, calibration of confidences, and audits of the screener."""
+"""Accuracy by group of pairs, and audits of the screener."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agent.evaluation.labels import Labels
-from agent.evaluation.measures import Confusion, confusion_cell, name_clusters
-from agent.evaluation.statistics import (
-    BINS,
-    DEFAULTS,
-    BootstrapSettings,
-    ClusterBootstrap,
-    Interval,
-    bin_index,
-    divide,
-    format_bin,
-    wilson_interval,
-)
+from agent.evaluation.measures import Confusion, confusion_cell
+from agent.evaluation.statistics import Interval, wilson_interval
 from agent.evaluation.tally import LabelAndGold, Observation, Tally, assign_groups
 from agent.types import Frozen, Pair, Verdict
 
@@ -37,10 +26,9 @@ class Breakdown(Frozen):
     """Accuracy on a run's pairs with a gold label, in several groupings.
 
     Each grouping except `overrides` contains every pair with a gold label. `evidence` groups by deciding node and by
-    what the node relied on: the outcome of the test, or the screener's clear verdict. `tests` has a separate group for
-    passing tests that prove nothing. `overrides` contains only labelled pairs whose test also implies a label. A pair
-    is in the `followed` group if its label agrees with its test. Otherwise, its group is `passed, but 0` or
-    `failed, but 1`.
+    what the node relied on: the outcome of the test, or the screener's clear verdict. `overrides` contains only
+    labelled pairs whose test also implies a label. A pair is in the `followed` group if its label agrees with its test.
+    Otherwise, its group is `passed, but 0` or `failed, but 1`.
     """
 
     decided_by: tuple[BreakdownGroup, ...]
@@ -97,112 +85,6 @@ def find_mistake(pair: Pair, observation: Observation) -> Mistake | None:
         decided_by=groups["decided_by"],
         test=groups["tests"],
         reason=annotation.reason,
-    )
-
-
-class ReliabilityBin(Frozen):
-    """Statistics for the labels whose confidence falls into a bin (`bin_index`).
-
-    `confidence` is the mean confidence. `accuracy` is the proportion of correct labels, and `interval` is the Wilson
-    interval for `accuracy`. All three are None if the bin is empty.
-    """
-
-    name: str
-    low: float
-    high: float
-    count: int
-    confidence: float | None
-    accuracy: float | None
-    interval: Interval | None
-
-
-class Calibration(Frozen):
-    """Calibration, measured on the labels that have both a confidence and a gold label.
-
-    `brier_interval` comes from a cluster bootstrap with queries as clusters. `ece` has no interval, because sampling
-    noise biases it upwards and resampling would add more noise. Each bin in `table` has its own interval.
-    """
-
-    labels: int
-    brier: float
-    brier_interval: Interval | None
-    ece: float
-    table: tuple[ReliabilityBin, ...]
-
-
-def calibrate(
-    labels: Labels,
-    confidences: Mapping[str, float],
-    gold: Mapping[str, int],
-    queries: Mapping[str, str],
-    settings: BootstrapSettings = DEFAULTS,
-) -> Calibration | None:
-    """Measure calibration, or return None if no label has both a confidence and a gold label.
-
-    Raises:
-        ExtraMissing: NumPy is not installed.
-    """
-    scored = {
-        pair: (confidence, labels[pair] == gold[pair])
-        for pair, confidence in confidences.items()
-        if labels.get(pair) is not None and pair in gold
-    }
-    if not scored:
-        return None
-    table = reliability_table(*zip(*scored.values(), strict=True))
-    errors = [(confidence - is_correct) ** 2 for confidence, is_correct in scored.values()]
-    resampling = ClusterBootstrap(name_clusters(scored, queries), settings)
-    sums = resampling.resample_sums([(1, error) for error in errors], 2)
-    return Calibration(
-        labels=len(scored),
-        brier=sum(errors) / len(errors),
-        brier_interval=resampling.percentile_interval(divide(sums[:, 1], sums[:, 0])),
-        ece=expected_calibration_error(table),
-        table=tuple(table),
-    )
-
-
-def reliability_table(confidences: Sequence[float], correct: Sequence[bool]) -> list[ReliabilityBin]:
-    """Compute a reliability table with equal-width bins.
-
-    Source: Guo et al., On calibration of modern neural networks, ICML 2017, section 2. The bins in the
-    paper include the upper edge instead of the lower edge.
-
-    Raises:
-        ValueError: the sequences differ in length.
-    """
-    members: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
-    for confidence, is_correct in zip(confidences, correct, strict=True):
-        members[bin_index(confidence)].append((confidence, is_correct))
-    return [_make_bin(number, labels) for number, labels in enumerate(members)]
-
-
-def expected_calibration_error(table: Sequence[ReliabilityBin]) -> float:
-    """Compute the expected calibration error.
-
-    This is the mean absolute difference between confidence and accuracy, weighted by the number of labels in each bin.
-    The value depends on the number of bins, so report both.
-    Source: Guo et al. (2017), equation 3.
-    """
-    gaps = [
-        row.count * abs(row.accuracy - row.confidence)
-        for row in table
-        if row.accuracy is not None and row.confidence is not None
-    ]
-    return sum(gaps) / max(1, sum(row.count for row in table))
-
-
-def _make_bin(number: int, labels: Sequence[tuple[float, bool]]) -> ReliabilityBin:
-    count = len(labels)
-    hits = sum(is_correct for _, is_correct in labels)
-    return ReliabilityBin(
-        name=format_bin(number),
-        low=number / BINS,
-        high=(number + 1) / BINS,
-        count=count,
-        confidence=sum(confidence for confidence, _ in labels) / count if count else None,
-        accuracy=hits / count if count else None,
-        interval=wilson_interval(hits, count) if count else None,
     )
 
 

@@ -195,7 +195,7 @@ class _Plan:
         if self.cache is None:
             return False
         role, messages = self.first_role, self.render_messages(self.first_role, turn.pair)
-        schema = None if role.reply is None else build_schema(role.reply, self._build_variables(role, turn.pair))
+        schema = None if role.reply is None else build_schema(role.reply)
         kind: ReplyKind = "text" if schema is None else "json"
         call = Call(role.name, messages, kind, turn.round, turn.pair.id, schema=schema)
         return self.cache.get(Gateway(self.models).compute_key(call)) is not None
@@ -224,7 +224,7 @@ class _Plan:
         program = pair.code + _PROGRAM if "generate_test" in nodes else None
         values = {**pair_fields, "fence": language.fence, "criterion": criterion, "program": program}
         absent = (name for name, node in _PROVIDED_BY.items() if node not in nodes)
-        values |= dict.fromkeys(("spec", "may_abstain", "weakness", "problem", *absent))
+        values |= dict.fromkeys(("weakness", "problem", *absent))
         return {name: values.get(name, example) for name, example in role.variables.items()}
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from agent.datasets.fields import FieldMap, Fields
 from agent.errors import InputError, UsageError
-from agent.evaluation.breakdown import Breakdown, Calibration, Mistake, break_down, calibrate, find_mistake
+from agent.evaluation.breakdown import Breakdown, Mistake, break_down, find_mistake
 from agent.evaluation.estimates import MAJORITY, ReviewChoice, ReviewData, RunEstimates, estimate_run, read_review_data
 from agent.evaluation.labels import Rater, RaterKind, compute_majority, read_gold, read_labels
 from agent.evaluation.measures import Agreement, Scores, measure_agreement, score
@@ -31,14 +31,12 @@ class RunSource:
     """The labels of a run, either from one round or from the majority of its rounds. A tie has the label None.
 
     `rounds` contains the labels of each round. It is empty if there is only one round. `vote_shares` contains the vote
-    share of each pair (`compute_vote_share`). `confidences` contains the confidence in each label, as recorded in
-    `labels.jsonl`. `tally` merges the rounds of a pair and counts the pair once.
+    share of each pair (`compute_vote_share`). `tally` merges the rounds of a pair and counts the pair once.
     """
 
     annotator: Rater
     rounds: tuple[Rater, ...]
     vote_shares: Mapping[str, float]
-    confidences: Mapping[str, float]
     tally: Tally
     mistakes: tuple[Mistake, ...]
     queries: Mapping[str, str]
@@ -93,7 +91,7 @@ def _read_rounds(
     view: RunView, numbers: Sequence[int], gold: Mapping[str, int] | None, review_choice: ReviewChoice, name: str
 ) -> RunSource:
     tally, labels = Tally(), dict[str, int | None]()
-    confidences, vote_shares = dict[str, float](), dict[str, float]()
+    vote_shares = dict[str, float]()
     mistakes: list[Mistake] = []
     rounds: dict[int, dict[str, int | None]] = {number: {} for number in numbers}
     queries: dict[str, str] = {}
@@ -109,8 +107,6 @@ def _read_rounds(
         labels[pair.id], queries[pair.id] = merged.annotation.label, pair.query
         if (mistake := find_mistake(pair, merged)) is not None:
             mistakes.append(mistake)
-        if merged.annotation.confidence is not None:
-            confidences[pair.id] = merged.annotation.confidence
     return RunSource(
         annotator=Rater(name, labels, "run"),
         rounds=tuple(
@@ -119,7 +115,6 @@ def _read_rounds(
             if len(rounds) > 1
         ),
         vote_shares=vote_shares,
-        confidences=confidences,
         tally=tally,
         mistakes=tuple(sorted(mistakes, key=lambda mistake: mistake.gold)),
         queries=queries,
@@ -251,7 +246,6 @@ class RunReport(Frozen):
     reviews_left_out: int = 0
     breakdown: Breakdown | None = None
     mistakes: tuple[Mistake, ...] | None = None
-    calibration: Calibration | None = None
     estimates: RunEstimates | None = None
 
 
@@ -352,7 +346,6 @@ def _report_run(run: RunSource, sources: LabelSources, settings: BootstrapSettin
         reviews_left_out=run.review_data.left_out,
         breakdown=None if gold is None else break_down(run.tally),
         mistakes=run.mistakes if list_errors else None,
-        calibration=None if gold is None else calibrate(labels, run.confidences, gold, sources.queries, settings),
         estimates=estimate_run(labels, run.review_data, settings),
     )
 

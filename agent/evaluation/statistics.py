@@ -6,7 +6,6 @@ NumPy and SciPy (from the `stats` extra) are imported on first use.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from typing import Any
 from agent.errors import needs_extra
 from agent.evaluation.lazy_numpy import np
 
-BINS = 10
 # confidence level of all intervals
 LEVEL = 0.95
 # minimum number of discordant pairs for which `mcnemar_exact` can return p < .05
@@ -191,16 +189,3 @@ def krippendorff_alpha(items: Iterable[Sequence[int | None]]) -> float | None:
         ones += count * item_ones
     expected = 2 * zeros * ones
     return 1 - (zeros + ones - 1) * observed / expected if expected else None
-
-
-def bin_index(share: float) -> int:
-    """Return the index of the equal-width bin that contains a value from 0 to 1.
-
-    A bin includes its lower edge and excludes its upper edge, except that the last bin includes both.
-    """
-    return bisect_right([number / BINS for number in range(1, BINS)], share)
-
-
-def format_bin(number: int) -> str:
-    """Format a bin in interval notation, as in `[0.8, 0.9)`."""
-    return f"[{number / BINS}, {(number + 1) / BINS}{']' if number + 1 == BINS else ')'}"

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, repeat
 
-from agent.evaluation.statistics import bin_index, krippendorff_alpha
+from agent.evaluation.statistics import krippendorff_alpha
 from agent.pipeline.history import Command, Execution, History, ModelCall, NodeRun
-from agent.runs.store.annotations import LabelStatus, PairLabel, Vote, combine_votes, find_majority_round, get_status
+from agent.runs.store.annotations import LabelStatus, PairLabel, combine_rounds, find_majority_round, get_status
 from agent.runs.store.run_view import RunView
-from agent.types import PROVES_NOTHING, Annotation, Cause, Pair, Status, TestReport, Usage, Verdict
+from agent.types import Annotation, Cause, Pair, TestReport, Usage, Verdict
 
 # the label and the gold label of a pair
 LabelAndGold = tuple[int | None, int]
@@ -45,20 +45,19 @@ class Observation:
 
 
 def merge_rounds(rounds: Sequence[Observation]) -> Observation:
-    """Merge the rounds of a pair into one annotation with the majority label and the confidence in this label.
+    """Merge the rounds of a pair into one annotation with the majority label.
 
     The other fields are copied from the first round with the majority outcome. If there is a tie, the merged annotation
     is undecided, and the other fields are copied from the first round without an error.
     """
     if len(rounds) == 1:
         return rounds[0]
-    label = combine_votes(rounds[0].annotation.id, [Vote.of(observation.annotation) for observation in rounds])
     index = find_majority_round([observation.label for observation in rounds])
-    changes: dict[str, object] = {"confidence": label.confidence}
-    if index is None:
-        index = next(number for number, observation in enumerate(rounds) if observation.annotation.error is None)
-        changes |= {"label": None, "decided_by": None}
-    return replace(rounds[index], annotation=rounds[index].annotation.model_copy(update=changes))
+    if index is not None:
+        return rounds[index]
+    first = next(observation for observation in rounds if observation.annotation.error is None)
+    undecided = first.annotation.model_copy(update={"label": None, "decided_by": None})
+    return replace(first, annotation=undecided)
 
 
 def iterate_annotated_pairs(
@@ -131,25 +130,22 @@ class Tally:
     Unless noted otherwise, the keys of a table are a name and then the outcome of the annotation (`Observation.label`).
     Counts from histories cover only annotations that have a history. `without_history` counts the other annotations.
 
-    - Pairs: `votes` counts pairs by the outcomes of their rounds, ignoring order and confidence. `repaired` counts
+    - Pairs: `votes` counts pairs by the outcomes of their rounds, ignoring order. `repaired` counts
       pairs with repairs in any round, and `with_stand_ins` counts pairs with stand-ins in any round. `round_count` is
       the number of rounds and is at least 1.
     - Path to a label: `stages` counts annotations by their outcome in each of the stages `screened`, `programs`,
       `executed`, `tests` and `labels`. `audits` counts audited annotations by the screener's verdict. `judgements`
       counts annotations that have a gold label: by grouping, by group, and then by label and gold label.
-    - Tests: `outcomes` counts tests by `TestReport.outcome`. `causes` counts tests by outcome and then by cause, which
+    - Tests: `outcomes` counts tests by `TestReport.status`. `causes` counts tests by status and then by cause, which
       is empty if there is none. `programs` counts programs with test cases, whereas `stages` counts all programs.
-      `run_outcomes` counts programs by how they ran, or by why they did not run. `checked_tests` counts passing tests
-      that were run on mutants. `mutants` counts mutants by kind and then by whether they were killed.
+      `run_outcomes` counts programs by how they ran, or by why they did not run.
     - Stand-ins: `stand_in_names` counts programs by the names of their stand-ins, for the first 20,000 names.
       `by_stand_ins` counts programs `with stand-ins` and `without`.
-    - Confidence: `confidences` counts annotations by the bin of their confidence (`bin_index`). `confidences_with_gold`
-      counts annotations that have both a confidence and a gold label.
     - Repairs: `commands` counts repairs by kind and then by outcome.
     """
 
     annotations: int = 0
-    votes: Counter[tuple[Vote, ...]] = field(default_factory=Counter)
+    votes: Counter[tuple[LabelStatus, ...]] = field(default_factory=Counter)
     round_count: int = 1
     stages: Table = field(default_factory=_make_table)
     rounds: defaultdict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -162,18 +158,12 @@ class Tally:
     programs: int = 0
     executed: int = 0
     cases: int = 0
-    checked_tests: int = 0
-    strength: float = 0.0
-    vacuous: int = 0
     repairs: int = 0
     repaired: int = 0
     stand_ins: int = 0
     with_stand_ins: int = 0
     stand_in_names: Counter[str] = field(default_factory=Counter)
     by_stand_ins: Table = field(default_factory=_make_table)
-    confidences: defaultdict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    confidences_with_gold: int = 0
-    without_confidence: int = 0
     judgements: dict[str, defaultdict[str, Counter[LabelAndGold]]] = field(
         default_factory=lambda: {grouping: defaultdict(Counter) for grouping in GROUPINGS}
     )
@@ -181,15 +171,13 @@ class Tally:
     seconds: float = 0.0
     without_history: int = 0
     run_outcomes: Counter[str] = field(default_factory=Counter)
-    mutants: defaultdict[str, Counter[bool]] = field(default_factory=lambda: defaultdict(Counter))
     commands: Table = field(default_factory=_make_table)
     roles: defaultdict[str, RoleCost] = field(default_factory=lambda: defaultdict(RoleCost))
     nodes: defaultdict[str, NodeTime] = field(default_factory=lambda: defaultdict(NodeTime))
 
     def add(self, *rounds: Observation) -> None:
         """Add a pair to the counts. `rounds` contains the annotations from all rounds of the pair."""
-        votes = (Vote.of(observation.annotation)._replace(confidence=None) for observation in rounds)
-        self.votes[tuple(sorted(votes, key=str))] += 1
+        self.votes[tuple(sorted(observation.label for observation in rounds))] += 1
         self.repaired += any(observation.annotation.repairs for observation in rounds)
         self.with_stand_ins += any(observation.annotation.stand_ins for observation in rounds)
         for observation in rounds:
@@ -205,9 +193,6 @@ class Tally:
             self._add_test(observation, annotation.test)
         if observation.has_program:
             self._add_program(observation)
-        if annotation.strength is not None:
-            self.checked_tests += 1
-            self.strength += annotation.strength
         self.repairs += annotation.repairs
         self.stand_ins += len(annotation.stand_ins)
         self.usage += annotation.usage
@@ -247,16 +232,12 @@ class Tally:
 
     def _iterate_pair_labels(self) -> Iterator[tuple[PairLabel, int]]:
         """Iterate over the distinct pair labels, each with the number of pairs that have it."""
-        return ((combine_votes("", votes), count) for votes, count in self.votes.items())
+        return ((combine_rounds("", votes), count) for votes, count in self.votes.items())
 
     @property
     def statuses(self) -> Counter[str]:
-        """Number of tests by status. Vacuous tests are counted as passed."""
-        counts = Counter({name: labels.total() for name, labels in self.outcomes.items()})
-        if self.vacuous:
-            del counts[PROVES_NOTHING]
-            counts[Status.PASSED.value] += self.vacuous
-        return counts
+        """Number of tests by status."""
+        return Counter({name: labels.total() for name, labels in self.outcomes.items()})
 
     @property
     def executed_share(self) -> float | None:
@@ -268,36 +249,25 @@ class Tally:
         """Mean number of test cases per program, ignoring programs without test cases."""
         return self.cases / self.programs if self.programs else None
 
-    @property
-    def mean_strength(self) -> float | None:
-        """Mean proportion of mutants that each checked test killed."""
-        return self.strength / self.checked_tests if self.checked_tests else None
-
     def _add_label(self, observation: Observation) -> None:
         annotation, label = observation.annotation, observation.label
         self.stages["labels"][label] += 1
         if annotation.screen_verdict is not None:
             self.stages["screened"][annotation.screen_verdict.value] += 1
             if annotation.audited:
-                self.audits[annotation.screen_verdict.value]["undecided" if annotation.abstained else label] += 1
+                self.audits[annotation.screen_verdict.value][label] += 1
         if annotation.error is not None:
             self.errors[annotation.error.type] += 1
         elif annotation.decided_by is not None:
             self.deciders[annotation.decided_by][label] += 1
-        if annotation.confidence is not None:
-            self.confidences[bin_index(annotation.confidence)][label] += 1
-            self.confidences_with_gold += observation.gold is not None
-        else:
-            self.without_confidence += label in ("0", "1")
 
     def _add_test(self, observation: Observation, test: TestReport) -> None:
-        self.outcomes[test.outcome][observation.label] += 1
-        self.causes[test.outcome]["" if test.cause is None else test.cause.value] += 1
+        self.outcomes[test.status.value][observation.label] += 1
+        self.causes[test.status.value]["" if test.cause is None else test.cause.value] += 1
         self.against_test += observation.annotation.against_test
-        self.vacuous += test.vacuous
         if observation.has_program:
             self.stages["executed"]["ran" if test.executed else "did not run"] += 1
-            self.stages["tests"][test.outcome] += 1
+            self.stages["tests"][test.status.value] += 1
         else:
             self.stages["programs"]["none: the snippet does not parse"] += 1
         if test.cases:
@@ -316,9 +286,6 @@ class Tally:
         self.by_stand_ins["with stand-ins" if stand_ins else "without"][observation.label] += 1
 
     def _add_history(self, history: History) -> None:
-        for mutant in history.mutants:
-            kind = "" if mutant.mutant is None else mutant.mutant.kind
-            self.mutants[kind][mutant.killed] += 1
         for command in history.commands:
             self.commands[_classify_command(command)][command.outcome] += 1
         rewritten = sum(test.program != following.program for test, following in pairwise(history.tests))
@@ -368,7 +335,7 @@ def assign_groups(annotation: Annotation) -> dict[str, str]:
     test, verdict = annotation.test, annotation.screen_verdict
     outcome = "no test"
     if test is not None:
-        outcome = test.outcome if test.cause is None else f"{test.outcome}: {test.cause.value}"
+        outcome = test.status.value if test.cause is None else f"{test.status.value}: {test.cause.value}"
     if annotation.error is not None:
         decider = evidence = f"error: {annotation.error.type}"
     else:
@@ -379,6 +346,6 @@ def assign_groups(annotation: Annotation) -> dict[str, str]:
     if test is not None:
         groups["stand_ins"] = "stand-ins" if annotation.stand_ins else "no stand-ins"
         if annotation.label is not None and test.says is not None:
-            against = f"{test.outcome}, but {annotation.label}"
+            against = f"{test.status.value}, but {annotation.label}"
             groups["overrides"] = against if annotation.against_test else "followed"
     return groups

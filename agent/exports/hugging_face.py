@@ -40,7 +40,6 @@ _DESCRIPTIONS = {
     "reason": "explanation from the step that decided the label",
     "decided_by": "step that decided the label",
     "test_status": "status of the last execution of the test program; null if nothing was executed",
-    "confidence": "confidence in the label from 0 to 1; null if unknown",
     "error": "error type if the annotation failed, otherwise null",
 }
 

@@ -35,7 +35,6 @@ RESULT_COLUMNS: Mapping[str, ColumnKind] = {
     "reason": "text",
     "decided_by": "text",
     "test_status": "text",
-    "confidence": "number",
     "error": "text",
 }
 INPUT_PREFIX = "input_"
@@ -47,27 +46,23 @@ class ExportFilter:
     """Selects the pairs to export. A pair must pass all filters.
 
     `labels` and `decided_by` keep only pairs with one of the given values, or all pairs if they are empty. `errors`
-    keeps only failed pairs if it is True, and only pairs without an error if it is False. `min_confidence` keeps only
-    pairs with at least this confidence. `min_agreement` keeps only pairs with at least this vote share
-    (`compute_vote_share`) and counts the other pairs separately. `ids` keeps only these pairs, and the other pairs are
-    not counted as excluded.
+    keeps only failed pairs if it is True, and only pairs without an error if it is False. `min_agreement` keeps
+    only pairs with at least this vote share (`compute_vote_share`) and counts the other pairs separately. `ids` keeps
+    only these pairs, and the other pairs are not counted as excluded.
     """
 
     labels: Collection[int | None] = ()
     decided_by: Collection[str] = ()
     errors: bool | None = None
-    min_confidence: float | None = None
     min_agreement: float = 0.0
     ids: Collection[str] | None = None
 
     def includes(self, annotation: Annotation) -> bool:
         """Return whether a pair passes all filters. `annotation` contains the merged rounds of the pair."""
-        confidence = annotation.confidence
         return (
             (not self.labels or annotation.label in self.labels)
             and (not self.decided_by or annotation.decided_by in self.decided_by)
             and self.errors in (None, annotation.error is not None)
-            and (self.min_confidence is None or (confidence is not None and confidence >= self.min_confidence))
         )
 
 
@@ -102,8 +97,7 @@ def open_labelled(path: Path, mapping: FieldMap = None) -> AbstractContextManage
 class Export:
     """The rows of an export. They contain the pairs of a run or a file that pass a filter, in input order.
 
-    If a pair has several rounds, its row contains the majority label and the confidence in that label, as in
-    `labels.jsonl`.
+    If a pair has several rounds, its row contains the majority label, as in `labels.jsonl`.
 
     After iteration, `tally` counts the exported pairs, `left_out` counts the other pairs by reason, and `notes`
     contains messages for the user.
@@ -236,7 +230,6 @@ def _build_result_fields(merged: Annotation) -> Row:
         "reason": escape_surrogates(merged.reason) if merged.decided_by is not None else "",
         "decided_by": merged.decided_by,
         "test_status": None if merged.test is None else merged.test.status.value,
-        "confidence": merged.confidence,
         "error": None if merged.error is None else merged.error.type,
     }
 

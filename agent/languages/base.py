@@ -67,8 +67,6 @@ class MutantKind(StrEnum):
     RETURNS_NOTHING = "returns_nothing"
     RETURNS_FIRST_ARGUMENT = "returns_first_argument"
     RAISES = "raises"
-    SAYS_NO = "says_no"
-    SAYS_YES = "says_yes"
 
 
 @dataclass(frozen=True)
@@ -138,32 +136,6 @@ class Language:
         """
         return None
 
-    def signature(self, snippet: Snippet) -> str | None:  # noqa: ARG002
-        """Return the snippet without function bodies, so that tests can be written without them. Never raises.
-
-        `insert` accepts the result in place of the snippet. Returns None if the snippet defines nothing that can be
-        called.
-        """
-        return None
-
-    def surroundings(self, scaffold: str, snippet: Snippet) -> str:  # noqa: ARG002
-        """Return the definitions in the scaffolding of a snippet, without function bodies or values.
-
-        Scaffolding is a program that contains a marker but no test cases.
-
-        Raises:
-            MalformedProgram: the snippet does not fit into the scaffolding, or the scaffolding contains test cases.
-        """
-        self._refuse()
-
-    def check_correction(self, program: Program, corrected: Program) -> None:  # noqa: ARG002
-        """Check that a corrected program keeps all test cases unchanged.
-
-        Raises:
-            MalformedProgram: a case is missing or changed.
-        """
-        self._refuse()
-
     def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:  # noqa: ARG002
         """Return the import names that could not be found in a run."""
         return ()
@@ -176,13 +148,6 @@ class Language:
         """Return at most `limit` mutants of a snippet, starting with those that are certainly wrong. Never raises.
 
         The result is empty if mutants are not supported. Identical snippets have identical mutants.
-        """
-        return ()
-
-    def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:  # noqa: ARG002
-        """Return mutants that accept any call or operation, so that only an assertion can detect them. Never raises.
-
-        Their kinds are `MutantKind.SAYS_NO` (always false) and `MutantKind.SAYS_YES` (always true).
         """
         return ()
 

@@ -33,9 +33,6 @@ EXAMPLES_PASSED_FROM = 0.4
 """Minimum overlap (see `compute_overlap`) for label 1 when the docstring's examples pass."""
 BROKEN_FROM = 0.8
 """Minimum overlap (see `compute_overlap`) for label 1 when the snippet failed or hung on guessed arguments."""
-CLOSE = 0.05
-"""Distance from `JUDGE_FROM` within which the arbiter abstains, if abstentions are allowed."""
-
 EXAMPLE, SMOKE = "test_example", "test_smoke"
 MAX_CODE = 60_000
 """Maximum length of code to parse, in characters. Parsing longer code takes seconds."""
@@ -124,7 +121,7 @@ class HeuristicModel:
         rule = _RULES.get(call.role)
         if rule is None:
             raise ModelError(f"the heuristic model has no rule for the role {call.role!r}: choose another model")
-        if rule in (_generate_scaffold, _generate_test) and call.variables["language"] != "python":
+        if rule is _generate_test and call.variables["language"] != "python":
             raise ModelError(
                 f"the heuristic model writes tests only for Python, not for {call.variables['language']!r}: "
                 f"choose another model or a variant without {call.role}"
@@ -163,22 +160,17 @@ def _measure(variables: Mapping[str, Any]) -> tuple[float, float]:
     return compute_overlap(variables["query"], variables["code"]), JUDGE_FROM[variables.get("criterion") or "exact"]
 
 
-def _render_verdict(variables: Mapping[str, Any], reason: str, field: str, value: object, *, positive: bool) -> str:
-    reading = {"reading": 1 if positive else None} if variables.get("spec") else {}
-    return json.dumps({"reason": f"rule: {reason}", **reading, field: value})
-
-
 def _screen(variables: Mapping[str, Any]) -> str:
     score, _ = _measure(variables)
     verdict = "non_match" if score < NON_MATCH_BELOW else "unclear"
-    reason = f"word overlap {score:.2f}; values below {NON_MATCH_BELOW} are non-matches"
-    return _render_verdict(variables, reason, "verdict", verdict, positive=False)
+    reason = f"rule: word overlap {score:.2f}; values below {NON_MATCH_BELOW} are non-matches"
+    return json.dumps({"reason": reason, "verdict": verdict})
 
 
 def _judge(variables: Mapping[str, Any]) -> str:
     score, threshold = _measure(variables)
-    reason = f"word overlap {score:.2f}; label 1 requires {threshold}"
-    return _render_verdict(variables, reason, "label", int(score >= threshold), positive=score >= threshold)
+    reason = f"rule: word overlap {score:.2f}; label 1 requires {threshold}"
+    return json.dumps({"reason": reason, "label": int(score >= threshold)})
 
 
 def _judge_intent(variables: Mapping[str, Any]) -> str:
@@ -210,18 +202,8 @@ def _arbitrate(variables: Mapping[str, Any]) -> str:
         threshold, basis = BROKEN_FROM, "the snippet failed on guessed arguments"
     else:
         basis = "there is no test evidence"
-        if variables.get("may_abstain") and simulated is None and abs(score - threshold) < CLOSE:
-            return _render_verdict(
-                variables, f"{basis}, and word overlap {score:.2f} is close", "label", None, positive=False
-            )
     reason = f"{basis}; word overlap {score:.2f}" + (f"; label 1 requires {threshold}" if threshold <= 1 else "")
-    return _render_verdict(variables, reason, "label", int(score >= threshold), positive=score >= threshold)
-
-
-def _specify(variables: Mapping[str, Any]) -> str:
-    query = " ".join(variables["query"].split())[:300] or "nothing"
-    required = [f"It involves {term[:40]!r}." for term in list(extract_terms(query))[:6]]
-    return json.dumps({"readings": [{"reading": query, "requirements": required or [f"It answers: {query}"]}]})
+    return json.dumps({"reason": f"rule: {reason}", "label": int(score >= threshold)})
 
 
 @dataclass(frozen=True)
@@ -321,26 +303,11 @@ def _iterate_heads(node: ast.expr) -> Iterator[str]:
     return (head.id for head in nodes if isinstance(head, ast.Name))
 
 
-def _generate_scaffold(variables: Mapping[str, Any]) -> str:
-    stand_ins, source = _build_surroundings(_outline(variables["query"], variables["code"]), variables["marker"])
-    return _render_blocks(variables, {"stand_ins": stand_ins}, source)
-
-
 def _generate_test(variables: Mapping[str, Any]) -> str:
-    """Reply to a call in the `generate_test` or `generate_blind` role.
-
-    The variables of `generate_blind` contain a signature instead of the code.
-    """
-    blind = "signature" in variables
-    outline = _outline(variables["query"], variables["signature"] if blind else variables["code"])
+    outline = _outline(variables["query"], variables["code"])
     stand_ins, surroundings = _build_surroundings(outline, variables["marker"])
-    cases = [*_extract_examples(outline), *_generate_smoke_cases(outline)]
-    reading = 1 if variables.get("spec") else "the code does what its name and its docstring say"
-    head = {"reading": reading, "stand_ins": [] if blind else stand_ins}
-    return _render_blocks(variables, head, "\n\n\n".join([*([] if blind else [surroundings]), _HELPERS, *cases]))
-
-
-def _render_blocks(variables: Mapping[str, Any], head: Mapping[str, Any], source: str) -> str:
+    head = {"reading": "the code does what its name and its docstring say", "stand_ins": stand_ins}
+    source = "\n\n\n".join([surroundings, _HELPERS, *_extract_examples(outline), *_generate_smoke_cases(outline)])
     return f"```json\n{json.dumps(head)}\n```\n\n```{variables['fence']}\n{source}\n```\n"
 
 
@@ -410,14 +377,11 @@ def _extract_examples(outline: _Outline) -> Iterator[str]:
 
 
 _RULES: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "specify_query": _specify,
     "judge_intent": _judge_intent,
     "screen": _screen,
     "judge": _judge,
     "arbitrate": _arbitrate,
     "simulate": _simulate,
     "generate_test": _generate_test,
-    "scaffold": _generate_scaffold,
-    "generate_blind": _generate_test,
     "repair": lambda _variables: "```bash\n```\n",
 }

@@ -15,16 +15,12 @@ from itertools import islice
 from typing import Annotated, Any, Literal, TypeVar
 
 from markdown_it import MarkdownIt
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from agent.text import replace_surrogates
-from agent.types import QuerySpec, Reading
 
 MAX_REPLY = 200_000
 MAX_COMMANDS = 20
-MAX_READINGS = 3
-MAX_REQUIREMENTS = 8
-_LONGEST_LINE = 400
 _MAX_BROKEN_OBJECTS = 100
 SHELLS = frozenset({"bash", "sh", "shell", "console", "zsh", "terminal"})
 INVISIBLE = " \t\r\n\f\v\0\u00a0\u200b\u2060\ufeff"
@@ -64,30 +60,14 @@ def _validate_label(value: Any) -> Any:
     return value
 
 
-def _join_lines(value: Any) -> Any:
-    return " ".join(replace_surrogates(value).split()) if isinstance(value, str) else value
-
-
 _Text = Annotated[str, BeforeValidator(_clean_text)]
 _Reason = Annotated[str, BeforeValidator(_clean_reason)]
-_Line = Annotated[str, BeforeValidator(_join_lines), Field(min_length=1, max_length=_LONGEST_LINE)]
 
 
 class _Reply(BaseModel):
     """Base class of parsed replies. Additional keys are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class _ReadingReply(_Reply):
-    reading: _Line
-    requirements: Annotated[tuple[_Line, ...], Field(min_length=1, max_length=MAX_REQUIREMENTS)]
-
-
-class SpecReply(_Reply):
-    """The readings of a query."""
-
-    readings: Annotated[tuple[_ReadingReply, ...], Field(min_length=1, max_length=MAX_READINGS)]
 
 
 class IntentReply(_Reply):
@@ -98,27 +78,16 @@ class IntentReply(_Reply):
 
 
 class ScreenReply(_Reply):
-    """The screener's verdict. `reading` is the number of the reading that the code meets."""
+    """The screener's verdict."""
 
     reason: _Reason = ""
-    reading: int | None = None
     verdict: Annotated[Literal["match", "non_match", "unclear"], BeforeValidator(_normalise_word)]
 
 
-class OpenLabelReply(_Reply):
-    """The label from an arbiter that may abstain. The label None is an abstention. An invalid label is an error.
-
-    `reading` is the number of the reading that the code meets.
-    """
+class LabelReply(_Reply):
+    """The label from the judge or the arbiter."""
 
     reason: _Reason = ""
-    reading: int | None = None
-    label: Annotated[Literal[0, 1], BeforeValidator(_validate_label)] | None
-
-
-class LabelReply(OpenLabelReply):
-    """The label from the judge, or from an arbiter that must decide."""
-
     label: Annotated[Literal[0, 1], BeforeValidator(_validate_label)]
 
 
@@ -137,56 +106,22 @@ class PreferenceReply(_Reply):
 
 
 class ProgramReply(_Reply):
-    """A test program with its marker line, its declared stand-ins and the reading of the query that it tests.
-
-    If the prompt contains numbered readings, `number` is the number of the reading, and `reading` is empty.
-    """
+    """A test program with its marker line, its declared stand-ins and the reading of the query that it tests."""
 
     template: str
     stand_ins: tuple[_Text, ...]
     reading: _Reason = ""
-    number: int | None = None
-
-
-class RepairReply(_Reply):
-    """Commands to run, and a program to replace the one that could not run."""
-
-    commands: tuple[str, ...] = ()
-    program: ProgramReply | None = None
 
 
 _Model = TypeVar("_Model", bound=_Reply)
-_Judged = TypeVar("_Judged", ScreenReply, OpenLabelReply)
-
-
-def build_schema(model: type[BaseModel], variables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the JSON Schema for a reply, for servers that enforce one.
-
-    The schema omits `reading` if the prompt contains no numbered readings.
-    """
-    return _build_schema(model, numbered=bool(variables.get("spec")))
 
 
 @cache
-def _build_schema(model: type[BaseModel], *, numbered: bool) -> Mapping[str, Any]:
+def build_schema(model: type[BaseModel]) -> Mapping[str, Any]:
+    """Return the JSON Schema for a reply, for servers that enforce one."""
     schema = model.model_json_schema()
     schema.pop("description", None)  # for readers of this file, not for models
-    if not numbered:
-        schema["properties"].pop("reading", None)
     return schema
-
-
-def parse_spec(text: str) -> QuerySpec:
-    """Parse the readings of a query: 1 to `MAX_READINGS`, each with 1 to `MAX_REQUIREMENTS` requirements.
-
-    Raises:
-        UnreadableReply: there are no readings or too many, a reading is empty or too long, or two readings are
-            identical.
-    """
-    reply = _validate(SpecReply, find_json_object(text, "readings"))
-    if len({reading.reading.lower() for reading in reply.readings}) < len(reply.readings):
-        raise UnreadableReply('"readings": two readings are identical')
-    return QuerySpec(readings=tuple(Reading(text=r.reading, requirements=r.requirements) for r in reply.readings))
 
 
 def parse_intent(text: str) -> IntentReply:
@@ -198,49 +133,22 @@ def parse_intent(text: str) -> IntentReply:
     return _validate(IntentReply, find_json_object(text, "intent"))
 
 
-def parse_screen(text: str, readings: int = 0) -> ScreenReply:
-    """Parse the screener's reply. `readings` is the number of readings in the prompt.
+def parse_screen(text: str) -> ScreenReply:
+    """Parse the screener's reply.
 
     Raises:
-        UnreadableReply: the verdict is missing or ambiguous, or the reading does not exist.
+        UnreadableReply: the verdict is missing or ambiguous.
     """
-    return _parse_judgement(ScreenReply, text, "verdict", readings)
+    return _validate(ScreenReply, find_json_object(text, "verdict"))
 
 
-def parse_label(text: str, readings: int = 0, *, may_abstain: bool = False) -> OpenLabelReply:
-    """Parse the arbiter's or the judge's reply. `readings` is the number of readings in the prompt.
-
-    If `may_abstain` is true, the label may be `null`, which is an abstention.
+def parse_label(text: str) -> LabelReply:
+    """Parse the arbiter's or the judge's reply.
 
     Raises:
-        UnreadableReply: the label is missing or ambiguous, or the reading does not exist.
+        UnreadableReply: the label is missing or ambiguous.
     """
-    return _parse_judgement(OpenLabelReply if may_abstain else LabelReply, text, "label", readings)
-
-
-def _parse_judgement(model: type[_Judged], text: str, key: str, readings: int) -> _Judged:
-    """Parse a verdict or label together with the number of the reading that the code meets.
-
-    If there is only one reading, a match is assigned to it.
-    """
-    values = find_json_object(text, key)
-    reply = _validate(model, {**values, "reading": _parse_reading_number(values, readings)})
-    if readings == 1 and reply.reading is None and getattr(reply, key) in ("match", 1):
-        return reply.model_copy(update={"reading": 1})
-    return reply
-
-
-def _parse_reading_number(values: Mapping[str, Any], readings: int) -> int | None:
-    """Return the number of the reading in a reply.
-
-    Returns None if the reply contains no number or the prompt contains no numbered readings.
-    """
-    number = values.get("reading") if readings else None
-    if isinstance(number, str) and number.strip().isdecimal():
-        number = int(number)
-    if number is not None and (type(number) is not int or not 1 <= number <= readings):
-        raise UnreadableReply(f'"reading": must be the number of a reading, 1 to {readings}, or null')
-    return number
+    return _validate(LabelReply, find_json_object(text, "label"))
 
 
 def parse_simulation(text: str) -> SimulationReply:
@@ -251,15 +159,13 @@ def parse_preference(text: str) -> PreferenceReply:
     return _validate(PreferenceReply, find_json_object(text, "better"))
 
 
-def parse_program(text: str, fence: str, readings: int = 0) -> ProgramReply:
+def parse_program(text: str, fence: str) -> ProgramReply:
     """Parse a reply with one ```json block and one ```{fence} block.
 
-    `readings` is the number of readings in the prompt. If no block has the language `fence`, the only other block is
-    the program.
+    If no block has the language `fence`, the only other block is the program.
 
     Raises:
-        UnreadableReply: a block is missing, duplicated, empty or unclosed, or the JSON is malformed or lacks a required
-            reading.
+        UnreadableReply: a block is missing, duplicated, empty or unclosed, or the JSON is malformed.
     """
     blocks = find_fenced_blocks(text)
     json_blocks = [block for block in blocks if block.language == "json"]
@@ -271,11 +177,7 @@ def parse_program(text: str, fence: str, readings: int = 0) -> ProgramReply:
     if not programs[0].content.strip(INVISIBLE):
         raise UnreadableReply(f"the ```{fence} block is empty")
     values = find_json_object(json_blocks[0].content, "stand_ins")
-    number = _parse_reading_number(values, readings)
-    if readings > 1 and number is None:
-        raise UnreadableReply('"reading": must be the number of the reading that is tested')
-    reading = {"reading": "", "number": number or 1} if readings else {"number": None}
-    return _validate(ProgramReply, {**values, **reading, "template": programs[0].content})
+    return _validate(ProgramReply, {**values, "template": programs[0].content})
 
 
 def parse_code(text: str, fence: str) -> str:
@@ -304,19 +206,6 @@ def parse_commands(text: str) -> tuple[str, ...]:
     if len(commands) > MAX_COMMANDS:
         raise UnreadableReply(f"the reply contains {len(commands)} commands; the limit is {MAX_COMMANDS}")
     return commands
-
-
-def parse_repair(text: str, fence: str) -> RepairReply:
-    """Parse commands, a corrected program (a ```{fence} block with its ```json block), or both.
-
-    Raises:
-        UnreadableReply: the reply contains neither; see also `parse_commands` and `parse_program`.
-    """
-    languages = [block.language for block in find_fenced_blocks(text)]
-    if fence.lower() not in languages:
-        return RepairReply(commands=parse_commands(text))
-    commands = parse_commands(text) if SHELLS & set(languages) else ()
-    return RepairReply(commands=commands, program=parse_program(text, fence))
 
 
 def _validate(model: type[_Model], values: dict[str, Any]) -> _Model:

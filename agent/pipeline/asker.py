@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar
 
 from agent.errors import ModelError, ReplyError
@@ -55,20 +54,11 @@ class Asker:
         self.sample = sample
         self._reasks = reasks
         self._turns: Counter[str] = Counter()
-        self._questions: dict[str, Callable[..., Awaitable[Any]]] = {}
 
     async def ask(
-        self,
-        role: Role,
-        variables: Mapping[str, Any],
-        parse: Callable[[str], T],
-        *,
-        vote: int = 0,
-        shared: bool = False,
+        self, role: Role, variables: Mapping[str, Any], parse: Callable[[str], T], *, shared: bool = False
     ) -> T:
-        """Make one model call and return its parsed reply.
-
-        Votes are independent replies to the same prompt, numbered from 0. A `shared` call is made once for all pairs.
+        """Make one model call and return its parsed reply. A `shared` call is made once for all pairs.
 
         If the reply is blank or `parse` raises a ValueError, the call is repeated up to `reasks` times. The retry's
         prompt states the cause. Retries after a blank reply do not use JSON mode, because some models return only
@@ -79,14 +69,13 @@ class Asker:
             ModelError: the model returned no reply.
             PromptError: the prompt cannot be rendered.
         """
-        self._questions[role.name] = partial(self.ask, role, variables, parse)
         reply_kind: ReplyKind = "text" if role.reply is None else "json"
-        schema = None if role.reply is None else build_schema(role.reply, variables)
+        schema = None if role.reply is None else build_schema(role.reply)
         messages, kind = self._prompts.render(role, variables), reply_kind
-        sample, problem = compute_sample(self.sample, vote), ""
+        problem = ""
         for attempt in range(self._reasks + 1):
             turn = self._turns[role.name]
-            call = Call(role.name, messages, kind, sample, self._pair_id, turn, variables, schema, shared)
+            call = Call(role.name, messages, kind, self.sample, self._pair_id, turn, variables, schema, shared)
             key = self._gateway.compute_key(call)
             reply = await self._call_model(call, key, attempt)
             try:
@@ -107,17 +96,6 @@ class Asker:
             f"no usable reply for role {role.name!r} after {plural(self._reasks + 1, 'attempt')}: {problem}"
             f"{_REASONING_REMEDY if is_blank(reply.text) and reply.reasoning else ''}"
         )
-
-    def has_asked(self, role: str) -> bool:
-        """Return whether a call was made in the given role."""
-        return role in self._questions
-
-    async def ask_again(self, role: str, vote: int) -> Any:
-        """Repeat the latest call of a role with the same prompt, as an independent sample.
-
-        `vote` is 1 or more, because the first call was vote 0. See `ask` for the result and the exceptions.
-        """
-        return await self._questions[role](vote=vote)
 
     async def _call_model(self, call: Call, key: str, attempt: int) -> Reply:
         self._turns[call.role] += 1
@@ -148,18 +126,6 @@ class Asker:
                 raw=dict(reply.raw),
             )
         )
-
-
-def compute_sample(round_number: int, vote: int) -> int:
-    """Return the sample number for a vote in a round.
-
-    Vote 0 uses the round number, so it shares cached replies with runs that collect a single vote. Cantor's pairing
-    function maps all other votes to distinct negative numbers.
-    """
-    if vote == 0:
-        return round_number
-    diagonal = round_number + vote - 1
-    return -(diagonal * (diagonal + 1) // 2 + vote)
 
 
 def read_reply(reply: Reply, parse: Callable[[str], T]) -> T:

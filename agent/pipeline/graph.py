@@ -44,9 +44,7 @@ class Variant(BaseModel):
     def without(self, name: str, nodes: Mapping[str, Node] = BUILT_IN) -> Variant:
         """Return this variant with a node toggled off.
 
-        If the node has a `plain` counterpart, the counterpart replaces the node and keeps its edges. If the variant
-        already contains the counterpart, the node's incoming edges lead to the counterpart instead. If the node has no
-        counterpart, its incoming edges lead to the target of its `bypass` outcome.
+        The node's incoming edges lead to the target of its `bypass` outcome.
 
         Raises:
             GraphError: the variant has no such node, or the node cannot be toggled off.
@@ -54,20 +52,13 @@ class Variant(BaseModel):
         if name not in self.nodes:
             raise GraphError(f"variant {self.name!r} has no node {name!r}; its nodes are {', '.join(self.nodes)}")
         node = _get_node(name, self.name, nodes)
-        if node.plain is not None:
-            if set(node.outcomes) != set(_get_node(node.plain, self.name, nodes).outcomes):
-                raise GraphError(f"node {name!r} cannot be replaced by {node.plain!r}: their outcomes differ")
-            target = node.plain
-        elif node.bypass is not None:
-            target = self.nodes[name][node.bypass]
-        else:
+        if node.bypass is None:
             raise GraphError(f"node {name!r} cannot be toggled off: it has no bypass outcome")
-        replaced = node.plain is not None and node.plain not in self.nodes
-        targets = {name: target}
+        targets = {name: self.nodes[name][node.bypass]}
         remaining = {
-            targets.get(other, other): {outcome: targets.get(to, to) for outcome, to in edges.items()}
+            other: {outcome: targets.get(to, to) for outcome, to in edges.items()}
             for other, edges in self.nodes.items()
-            if other != name or replaced
+            if other != name
         }
         names = {"name": f"{self.name}-without-{name}", "title": f"{self.title}; without {name}", "paper": None}
         return self.model_copy(update={**names, "start": targets.get(self.start, self.start), "nodes": remaining})
@@ -212,7 +203,7 @@ def always_tests(variant: Variant) -> bool:
 
 
 def find_readers(setting: str, variant: Variant | None = None) -> list[str] | None:
-    """Return the names of the built-in nodes that read a setting such as `pipeline.votes`.
+    """Return the names of the built-in nodes that read a setting such as `pipeline.test_timeout`.
 
     If `variant` is set, return only its nodes. Return None if the setting is not tied to particular nodes.
     """

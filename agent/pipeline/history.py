@@ -9,20 +9,10 @@ from pydantic import Field
 from agent.languages.base import Program as Program
 from agent.llm.base import ModelCall as ModelCall
 from agent.sandbox.base import Command as Command
-from agent.types import Count, Frozen, Pair, QuerySpec, Seconds, Status, TestReport
+from agent.types import Count, Frozen, Pair, Seconds, TestReport
 
 _ExitCode = Annotated[int, Field(ge=-(1 << 31), lt=1 << 32)]
-Purpose = Literal["test", "repeat", "mutant", "mock", "sentinel"]
-
-
-class Mutant(Frozen):
-    """A mutant of the snippet.
-
-    `kind` is a name such as `swapped_comparison`; `change` describes the difference from the snippet.
-    """
-
-    kind: str
-    change: str
+Purpose = Literal["test", "sentinel"]
 
 
 class Execution(Frozen):
@@ -31,17 +21,14 @@ class Execution(Frozen):
     `program` is the program's number, counted from 0. `installed` lists the packages in its environment as
     `name==version`.
 
-    `purpose` is `test` for the execution that produced the report, and `repeat` for a repetition of that execution. In
-    a `sentinel` execution, the snippet's functions raise an exception. In a `mutant` execution, the snippet is changed.
-    In a `mock` execution, a mock that accepts any operation replaces the snippet. Records of mutant and mock executions
-    contain only the outcome, without cases or output. `shared` is true if `agent ablate` reused the result of an
-    earlier execution of the same program in the same environment.
+    `purpose` is `test` for the execution that produced the report. In a `sentinel` execution, the snippet's functions
+    raise an exception. `shared` is true if `agent ablate` reused the result of an earlier execution of the same program
+    in the same environment.
     """
 
     kind: Literal["execution"] = "execution"
     program: Count
     purpose: Purpose = "test"
-    mutant: Mutant | None = None
     report: TestReport
     environment: str | None = None
     installed: tuple[str, ...] = ()
@@ -53,18 +40,12 @@ class Execution(Frozen):
     seconds: Seconds = 0.0
     shared: bool = False
 
-    @property
-    def killed(self) -> bool:
-        """Whether the program failed on the mutant."""
-        return self.report.status is not Status.PASSED
-
 
 class NodeRun(Frozen):
     """One node that the pair visited, with its outcome and the seconds since the previous node finished.
 
     The outcome `raised` means that the node ended the pair with an exception (`NodeError`). If the node decided the
-    label, `label`, `decided_by` and `reason` describe its decision. `spec` contains the readings of the query that the
-    node produced, if any.
+    label, `label`, `decided_by` and `reason` describe its decision.
     """
 
     kind: Literal["visit"] = "visit"
@@ -74,7 +55,6 @@ class NodeRun(Frozen):
     label: Literal[0, 1] | None = None
     decided_by: str | None = None
     reason: str = ""
-    spec: QuerySpec | None = None
 
 
 HistoryItem = Annotated[ModelCall | Program | Execution | Command | NodeRun, Field(discriminator="kind")]
@@ -116,12 +96,6 @@ class History(Frozen):
         return tuple(execution for execution in self.executions if execution.purpose == "test")
 
     @property
-    def mutants(self) -> tuple[Execution, ...]:
-        """The mutant executions of the last program that was run on mutants."""
-        mutants = [execution for execution in self.executions if execution.purpose == "mutant"]
-        return tuple(mutant for mutant in mutants if mutant.program == mutants[-1].program)
-
-    @property
     def commands(self) -> tuple[Command, ...]:
         """All repair commands."""
         return self.of_kind(Command)
@@ -130,11 +104,6 @@ class History(Frozen):
     def node_runs(self) -> tuple[NodeRun, ...]:
         """All executions of nodes, in order."""
         return self.of_kind(NodeRun)
-
-    @property
-    def spec(self) -> QuerySpec | None:
-        """The readings of the query, if a node produced them."""
-        return next((node_run.spec for node_run in self.node_runs if node_run.spec is not None), None)
 
     def asked_again(self) -> tuple[bool, ...]:
         """Return, for each model call, whether its reply was unusable and the call was retried."""

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from agent.text import make_printable, truncate
-from agent.types import QuerySpec, Simulated, TestReport
+from agent.types import Simulated, TestReport
 
 LIMITS: Mapping[str, int] = {
     "query": 2_000,
@@ -75,15 +75,6 @@ def describe_history(history: tuple[Mapping[str, str], ...]) -> str:
 def describe_simulation(simulated: Simulated) -> str:
     """Format a predicted outcome."""
     return f"status: {simulated.status}\nreason: {simulated.reason}"
-
-
-def describe_spec(spec: QuerySpec) -> str:
-    """Format the readings of a query as a numbered list, each with its requirements below it."""
-    lines = []
-    for number, reading in enumerate(spec.readings, 1):
-        lines.append(f"{number}. {_indent(reading.text)}")
-        lines += [f"   - {_indent(requirement)}" for requirement in reading.requirements]
-    return "\n".join(lines)
 
 
 def describe_list(values: tuple[str, ...]) -> str:

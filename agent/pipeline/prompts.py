@@ -37,7 +37,6 @@ from agent.pipeline.prompt_text import (
     describe_list,
     describe_report,
     describe_simulation,
-    describe_spec,
     fit,
 )
 from agent.types import Message
@@ -271,6 +270,5 @@ def _create_environment(sources: Mapping[str, str]) -> ImmutableSandboxedEnviron
         report=describe_report,
         history=describe_history,
         simulation=describe_simulation,
-        spec=describe_spec,
     )
     return environment

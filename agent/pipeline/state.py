@@ -15,19 +15,7 @@ from agent.pipeline.prompts import Role as Role
 from agent.sandbox.base import Environment, RunResult
 from agent.sandbox.session import SandboxSession
 from agent.tracing import UNTRACED, Tracer
-from agent.types import Pair, QuerySpec, Simulated, TestReport, Verdict
-
-
-@dataclass(frozen=True)
-class Scaffold:
-    """The code around a snippet, written before any test case.
-
-    `surroundings` is the part that is shown to the model that writes the test cases.
-    """
-
-    template: str
-    stand_ins: tuple[str, ...]
-    surroundings: str
+from agent.types import Pair, Simulated, TestReport, Verdict
 
 
 class State(TypedDict, total=False):
@@ -37,9 +25,7 @@ class State(TypedDict, total=False):
     `audited` is true if the screener labelled the pair, and the rest of the pipeline checks the verdict. `installs` and
     `rounds` count the program's repairs in stages 1 and 2 of Algorithm 1 in the CoSQA+ paper. `repairs` counts all
     repairs for the pair that led to another execution. `weakness` explains to the model that writes the next program
-    why an earlier program proved nothing. It does not reveal the body of the snippet. `reading` is the reading of the
-    query that was tested, or that decided the label without a test. `matched` is the reading that the snippet matches,
-    according to the arbiter.
+    why an earlier program proved nothing. `reading` is the reading of the query that the program tests.
     """
 
     pair: Pair
@@ -47,13 +33,9 @@ class State(TypedDict, total=False):
     outcome: str
     screen_verdict: Verdict
     audited: bool
-    spec: QuerySpec
     program: Program
     weakness: str
-    scaffold: Scaffold
-    strength: float | None
     reading: str
-    matched: str
     report: TestReport
     result: RunResult
     environment: Environment
@@ -65,9 +47,6 @@ class State(TypedDict, total=False):
     label: Literal[0, 1] | None
     decided_by: str
     reason: str
-    abstained: bool
-    votes: tuple[Literal[0, 1] | None, ...]
-    confidence: float | None
 
 
 @dataclass(frozen=True)
@@ -106,10 +85,7 @@ class Node(ABC):
     Attributes:
         requires: state keys that the node reads without a default.
         outcomes: for each outcome, the state keys that the node provides. The graph has an edge for every outcome.
-        bypass: outcome to follow if the node is toggled off. A node with neither `bypass` nor `plain` cannot be toggled
-            off.
-        plain: name of a simpler node with the same outcomes, which replaces this node if it is toggled off. Takes
-            precedence over `bypass`.
+        bypass: outcome to follow if the node is toggled off. A node without `bypass` cannot be toggled off.
         roles: roles in which the node calls models. Their templates and models are checked before the run starts.
         settings: fields of `PipelineConfig` that this node reads, except those that affect every node.
         uses_sandbox: whether the node runs programs.
@@ -119,7 +95,6 @@ class Node(ABC):
     requires: frozenset[str] = frozenset({"pair"})
     outcomes: ClassVar[Mapping[str, frozenset[str]]]
     bypass: str | None = None
-    plain: str | None = None
     roles: tuple[Role, ...] = ()
     settings: frozenset[str] = frozenset()
     uses_sandbox: bool = False

@@ -174,7 +174,6 @@ def _record(recorder: Recorder, node: str, update: State, seconds: float) -> Non
             label=update.get("label"),
             decided_by=update.get("decided_by"),
             reason=update.get("reason", ""),
-            spec=update.get("spec"),
         )
     )
 
@@ -199,16 +198,12 @@ def _build_annotation(
         label=verdict.get("label"),
         decided_by=verdict.get("decided_by"),
         reason=verdict.get("reason", ""),
-        confidence=verdict.get("confidence"),
-        abstained=verdict.get("abstained", False),
         screen_verdict=state.get("screen_verdict"),
         audited=state.get("audited", False),
         test=state.get("report"),
         simulated=state.get("simulated"),
         stand_ins=state["program"].stand_ins if "program" in state else (),
-        reading=state.get("matched") or state.get("reading", ""),
-        strength=state.get("strength"),
-        votes=state.get("votes", ()),
+        reading=state.get("reading", ""),
         repairs=state.get("repairs", 0),
         installed=() if environment is None else environment.installed,
         seconds=round(seconds, 3),

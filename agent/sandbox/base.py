@@ -16,7 +16,6 @@ from agent.types import Frozen
 
 Notify = Callable[[str], None]
 """Receives a message for the user."""
-HASH_SEED = "hash_seed"
 SENTINEL = "sentinel"
 
 
@@ -41,9 +40,8 @@ class SandboxJob:
     """One execution: a program and the harness that runs it inside the sandbox.
 
     `harness` is Python source that defines `main(job, emit)` (see `sandbox/inside/supervisor.py`). `environment` is
-    the key of a built environment or None. `timeout` is in seconds. The `HASH_SEED` option sets the interpreter's hash
-    seed (default 0), which determines the iteration order of sets. With the `SENTINEL` option, every function of the
-    snippet raises an exception when it is called.
+    the key of a built environment or None. `timeout` is in seconds. With the `SENTINEL` option, every function of
+    the snippet raises an exception when it is called.
     """
 
     harness: str

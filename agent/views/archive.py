@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from agent.datasets.encoding import dumps
-from agent.evaluation.statistics import bin_index
 from agent.evaluation.tally import Observation
 from agent.text import truncate
 from agent.types import Pair
@@ -170,7 +169,6 @@ def _build_row(
 ) -> dict[str, Any]:
     """Return an annotation's row. `location` is the collection, piece and position of its evidence."""
     annotation, test = observation.annotation, observation.annotation.test
-    confidence = merged.annotation.confidence
     return {
         "id": annotation.id,
         "round": annotation.round,
@@ -180,15 +178,11 @@ def _build_row(
         "standing": int(annotation.round == merged.annotation.round),
         "decided_by": annotation.decided_by,
         "screened": None if annotation.screen_verdict is None else annotation.screen_verdict.value,
-        "status": None if test is None else test.outcome,
+        "status": None if test is None else test.status.value,
         "cause": None if test is None or test.cause is None else test.cause.value,
         "error": None if annotation.error is None else annotation.error.type,
         "stand_ins": len(annotation.stand_ins),
         "repairs": annotation.repairs,
-        "confidence": annotation.confidence,
-        "confidence_bin": None if confidence is None else bin_index(confidence),
-        "strength": annotation.strength,
-        "strength_bin": None if annotation.strength is None else bin_index(annotation.strength),
         "seconds": annotation.seconds,
         "calls": annotation.usage.calls,
         "tokens": annotation.usage.input_tokens + annotation.usage.output_tokens,

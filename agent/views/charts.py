@@ -215,29 +215,6 @@ def draw_lines(lines: Mapping[str, Sequence[tuple[float, float]]], *, alt: str, 
     return {"traces": traces, "layout": {"showlegend": len(traces) > 1, **axes}, "height": 320, "alt": alt}
 
 
-def draw_reliability(bins: Sequence[Dot], confidences: Sequence[float], *, alt: str) -> Chart:
-    """Return a reliability diagram, which plots accuracy against mean confidence.
-
-    The diagram shows one dot per bin, and the diagonal.
-    """
-    chart = draw_intervals(bins, alt=alt, unit="confidence")
-    dots = chart["traces"][0]
-    error = {**dots.pop("error_x"), "color": "@muted"}
-    trace = {**dots, "x": list(confidences), "y": [dot.value for dot in bins], "error_y": error, "name": "labels",
-             "textposition": "middle right"}  # fmt: skip
-    line = {
-        "type": "scatter", "mode": "lines", "x": [0, 1], "y": [0, 1], "hoverinfo": "skip",
-        "line": {"color": "@muted", "dash": "dot"},
-    }  # fmt: skip
-    axis = {"range": [-0.02, 1.02], "fixedrange": True, "dtick": 0.2}
-    layout = {
-        "showlegend": False,
-        "xaxis": {**axis, "title": {"text": "mean confidence"}},
-        "yaxis": {**axis, "title": {"text": "share of correct labels"}},
-    }
-    return {"traces": [line, trace], "layout": layout, "height": 380, "alt": chart["alt"]}
-
-
 def _build_trace(name: str, colour: str, segments: Sequence[tuple[int, Segment, str]]) -> dict[str, Any]:
     return {
         "type": "bar",

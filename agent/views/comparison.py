@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from agent.evaluation.ablation_table import AblationTable
 from agent.evaluation.ablation_text import REMARK, Section, build_sections, list_remarks
-from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration, ReliabilityBin
+from agent.evaluation.breakdown import Breakdown, BreakdownGroup
 from agent.evaluation.measures import Scores
 from agent.evaluation.scoring import ScoreReport
 from agent.evaluation.statistics import format_interval, format_number
@@ -19,7 +19,6 @@ from agent.views.charts import (
     build_figure,
     build_table,
     draw_intervals,
-    draw_reliability,
 )
 from agent.views.marks import GROUPING_NAMES, format_mark, get_gold_mark_kind
 
@@ -66,8 +65,6 @@ def build_gold_figures(report: ScoreReport) -> list[Figure]:
     blocks = [_build_scores(scores, report.notes)]
     if run.breakdown is not None:
         blocks.append(_build_breakdown(run.breakdown))
-    if run.calibration is not None:
-        blocks.append(_build_calibration(run.calibration))
     return blocks
 
 
@@ -130,37 +127,9 @@ def _build_breakdown(breakdown: Breakdown) -> Figure:
     )
 
 
-def _build_calibration(calibration: Calibration) -> Figure:
-    bins = [bin_ for bin_ in calibration.table if bin_.count]
-    dots = [
-        build_dot(f"confidence in {bin_.name}, {plural(bin_.count, 'label')}", bin_.accuracy, bin_.interval)
-        for bin_ in bins if bin_.accuracy is not None
-    ]  # fmt: skip
-    confidences = [bin_.confidence for bin_ in bins if bin_.confidence is not None]
-    columns = {"confidence": False} | dict.fromkeys(("labels", "mean confidence", "accuracy", "interval"), True)
-    text = (
-        f"{plural(calibration.labels, 'label has', 'labels have')} a confidence value. "
-        f"The Brier score is {calibration.brier:.4f} ({format_interval(calibration.brier_interval)}), and the "
-        f"expected calibration error is {calibration.ece:.4f} over {len(calibration.table)} bins. "
-        "Dots below the diagonal indicate overconfidence."
-    )
-    return build_figure(
-        "Calibration",
-        text,
-        draw_reliability(dots, confidences, alt="Share of correct labels by confidence"),
-        [build_table(columns, map(build_bin_row, bins))],
-    )
-
-
 def build_group_row(group: BreakdownGroup) -> list[str]:
     """Return the name of a group, its size, the accuracy with its interval, and the counts tp, fp, fn, tn and null."""
     cells = group.confusion
     counts = cells.tp, cells.fp, cells.fn, cells.tn, cells.null_positive + cells.null_negative
     accuracy = format_number(group.accuracy), format_interval(group.interval)
     return [group.name, f"{group.pairs:,}", *accuracy, *(f"{count:,}" for count in counts)]
-
-
-def build_bin_row(bin_: ReliabilityBin) -> list[str]:
-    """Return the name of a bin, its number of labels, the mean confidence, and the accuracy with its interval."""
-    values = format_number(bin_.confidence), format_number(bin_.accuracy), format_interval(bin_.interval)
-    return [bin_.name, f"{bin_.count:,}", *values]

@@ -1,4 +1,4 @@
-"""The figures of a report on a run: labels, tests, repairs, confidence, cost and time."""
+"""The figures of a report on a run: labels, tests, repairs, cost and time."""
 
 from __future__ import annotations
 
@@ -8,25 +8,21 @@ from statistics import median
 from typing import TypeVar
 
 from agent.evaluation.breakdown import audit_screener, describe_audits
-from agent.evaluation.statistics import format_bin
 from agent.evaluation.tally import Observation, Tally
 from agent.runs.store.manifest import WallTime
 from agent.text import plural
-from agent.types import PROVES_NOTHING
 from agent.views.charts import Figure, Filter, Segment, build_figure, build_table, draw_bars, draw_stacked_bars
-from agent.views.marks import UNIVERSAL_MOCK, format_mark
+from agent.views.marks import format_mark
 
 LABELS: Mapping[str, str] = {
     "1": "good", "0": "bad", "undecided": "muted", "no_intent": "accent-2", "error": "error",
 }  # fmt: skip
 _OUTCOMES = {
-    "passed": "good", PROVES_NOTHING: "accent", "failed": "bad", "error": "warn", "timeout": "accent-2",
-    "not_run": "muted",
+    "passed": "good", "failed": "bad", "error": "warn", "timeout": "accent-2", "not_run": "muted",
 }  # fmt: skip
 _NO_CAUSE = "no failure"
 _CAUSES = {
     _NO_CAUSE: "good", "snippet": "bad", "program": "warn", "dependency": "accent-2", "sandbox": "error",
-    "flaky": "muted",
 }  # fmt: skip
 _REPAIRS = {"installed": "good", "ran": "accent", "failed": "bad", "refused": "muted", "changed": "accent-2"}
 _STAGES: Mapping[str, Mapping[str, str]] = {
@@ -66,7 +62,7 @@ def format_duration(seconds: float) -> str:
 class RunFigures:
     """The figures of one run whose input has `total` pairs.
 
-    Figures on labels, test outcomes and confidence count each pair once, using the majority of its rounds. All other
+    Figures on labels and test outcomes count each pair once, using the majority of its rounds. All other
     figures count every round.
     """
 
@@ -99,7 +95,7 @@ class RunFigures:
 
     @property
     def tests(self) -> list[Figure]:
-        """Test programs: whether they ran, their outcomes, their strength, and labels by outcome."""
+        """Test programs: whether they ran, their outcomes, and labels by outcome."""
         pairs = self._pairs
         causes = {
             outcome: Counter({cause or _NO_CAUSE: count for cause, count in counts.items()})
@@ -110,8 +106,7 @@ class RunFigures:
             *cross_tabulate(
                 "Outcomes and causes",
                 "Only failures with the cause “snippet” count against the snippet. Failures with the cause “program” "
-                "or “dependency” are repaired first, if possible. A pass proves nothing if every mutant of the snippet "
-                "also passed or merely crashed.",
+                "or “dependency” are repaired first, if possible.",
                 causes, _CAUSES, by="outcome", unit="pairs with a test",
                 pairs=lambda outcome, cause: self._filter_pairs(
                     status=outcome, cause=NO_VALUE if cause == _NO_CAUSE else cause
@@ -120,11 +115,10 @@ class RunFigures:
             *cross_tabulate(
                 "Labels by test outcome",
                 f"{plural(pairs.against_test, 'label contradicts', 'labels contradict')} the test outcome. The arbiter "
-                "may overrule a test. A test supports a label only if it failed, or if it passed and proves something.",
+                "may overrule a test. A test supports a label only if it passed or failed.",
                 _order(pairs.outcomes, _OUTCOMES), LABELS, by="outcome", unit="pairs with a test",
                 pairs=lambda outcome, label: self._filter_pairs(status=outcome, label=label),
             ),
-            *self._build_strength(),
         ]  # fmt: skip
 
     @property
@@ -142,21 +136,6 @@ class RunFigures:
             ),
             *self._build_stand_ins(),
         ]
-
-    @property
-    def confidence(self) -> list[Figure]:
-        """Labels by confidence, with the highest confidence on top."""
-        pairs, without = self._pairs, self._pairs.without_confidence
-        text = f"{plural(without, 'label has', 'labels have')} no confidence value. " if without else ""
-        if pairs.confidences_with_gold:
-            text += f"Calibration compares confidence with {plural(pairs.confidences_with_gold, 'gold label')}."
-        else:
-            text += "To check whether confidence is reliable, pass gold labels for the same pairs (--gold)."
-        bins = {format_bin(number): pairs.confidences[number] for number in sorted(pairs.confidences, reverse=True)}
-        return cross_tabulate(
-            "Confidence", text, bins, LABELS, by="confidence", unit="labels",
-            pairs=lambda confidence, label: self._filter_pairs(confidence=confidence, label=label),
-        )  # fmt: skip
 
     @property
     def spending(self) -> list[Figure]:
@@ -252,7 +231,7 @@ class RunFigures:
         text = "" if agreement is None else f"Two rounds of the same pair agree in {agreement:.1%} of cases. "
         text += "" if alpha is None else f"Krippendorff's alpha between rounds is {alpha:.3f}. "
         text += (
-            "Figures on labels, test outcomes and confidence count each pair once. They use the pair's first round "
+            "Figures on labels and test outcomes count each pair once. They use the pair's first round "
             "that agrees with the majority. Figures on programs, repairs, stand-ins, errors, cost and time count all "
             "rounds. The table lists a pair once per round."
         )
@@ -274,22 +253,6 @@ class RunFigures:
         return _build_name_counts(
             "Programs that ran", text, work.run_outcomes, by="program", unit="programs", colour="accent",
             pairs=lambda outcome: _filter_mark("program", outcome),
-        )  # fmt: skip
-
-    def _build_strength(self) -> list[Figure]:
-        work = self._work
-        text = (
-            f"{plural(work.checked_tests, 'program')} also ran on mutants of the snippet. The mean share of mutants "
-            f"noticed is {work.mean_strength or 0:.2f}. If a program notices no mutant except through a crash, its "
-            f"pass proves nothing ({plural(work.vacuous, 'program')})."
-        )
-        kinds = {
-            kind or UNIVERSAL_MOCK: Counter(noticed=counts[True], missed=counts[False])
-            for kind, counts in sorted(work.mutants.items(), key=lambda item: (-item[1].total(), item[0]))
-        }
-        return cross_tabulate(
-            "Strength of the programs", text, kinds, {"noticed": "good", "missed": "bad"}, by="kind", unit="mutants",
-            pairs=lambda kind, result: _filter_mark(f"mutant {kind}", result),
         )  # fmt: skip
 
     def _build_stand_ins(self) -> list[Figure]:

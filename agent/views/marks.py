@@ -17,8 +17,6 @@ GROUPING_NAMES = {
     "overrides": "label and test",
 }
 """Display names of the groupings of pairs with gold labels (`tally.GROUPINGS`)."""
-UNIVERSAL_MOCK = "universal mock"
-"""Display name of the mock that accepts any operation. The report lists this mock among the kinds of mutants."""
 _MAX_LENGTH = 100
 
 
@@ -45,10 +43,6 @@ def iterate_marks(observation: Observation) -> Iterator[str]:
         "role": tally.roles,
         "node": tally.nodes,
         **tally.commands,
-        **{
-            f"mutant {kind or UNIVERSAL_MOCK}": ["noticed" if was_killed else "missed" for was_killed in counts]
-            for kind, counts in tally.mutants.items()
-        },
         **{get_gold_mark_kind(grouping): groups for grouping, groups in tally.judgements.items()},
     }
     for kind, names in names_by_kind.items():

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Literal, get_args
 
 from agent.errors import UsageError
 from agent.runs.store import files
-from agent.runs.store.annotations import Vote, combine_votes
+from agent.runs.store.annotations import combine_rounds, get_status
 from agent.runs.store.reviews import (
     Review,
     ReviewSample,
@@ -26,7 +25,7 @@ from agent.runs.store.run_view import RunView
 from agent.text import plural
 from agent.types import GENERATED, Annotation
 
-QueueKind = Literal["undecided", "disputed", "low-confidence", "generated"]
+QueueKind = Literal["undecided", "disputed", "generated"]
 KINDS: tuple[QueueKind, ...] = get_args(QueueKind)
 DEFAULT_SIZE, DEFAULT_BY, DEFAULT_SEED = 100, ("decided_by", "label"), 0
 
@@ -70,27 +69,26 @@ def build_queue(
     """Return a queue of doubtful pairs of the given kinds, in the order of `kinds` and without duplicates.
 
     `pairs` contains one sequence per pair, with an annotation for each round. The `undecided` queue contains pairs
-    without a label (undecided, tied over rounds, or failed) and pairs for which the arbiter abstained. The `disputed`
-    queue contains pairs whose label contradicts the test outcome, and pairs whose rounds, votes or reviewers disagree.
-    Both queues keep the order of `pairs`. The `low-confidence` queue contains all pairs that have a confidence value,
-    lowest first. The `generated` queue contains the matches whose code a model wrote.
+    without a label (undecided, tied over rounds, or failed). The `disputed` queue contains pairs whose label
+    contradicts the test outcome, and pairs whose rounds or reviewers disagree. The `generated` queue contains the
+    matches whose code a model wrote. All queues keep the order of `pairs`.
     """
     review_labels: dict[str, set[int]] = {}
     for review in reviews:
         if review.label is not None:
             review_labels.setdefault(review.id, set()).add(review.label)
-    doubts: dict[QueueKind, list[tuple[float, str, list[str]]]] = {kind: [] for kind in kinds}
+    doubts: dict[QueueKind, list[tuple[str, list[str]]]] = {kind: [] for kind in kinds}
     first_rounds: dict[str, int] = {}
     for rounds in pairs:
         pair_id = rounds[0].id
         for kind in kinds:
-            priority, reasons = _FINDERS[kind](rounds, review_labels.get(pair_id, set()))
+            reasons = _FINDERS[kind](rounds, review_labels.get(pair_id, set()))
             if reasons:
-                doubts[kind].append((priority, pair_id, reasons))
+                doubts[kind].append((pair_id, reasons))
                 first_rounds[pair_id] = rounds[0].round
     why: dict[str, list[str]] = {}
     for kind in kinds:
-        for _priority, pair_id, reasons in sorted(doubts[kind], key=itemgetter(0)):
+        for pair_id, reasons in doubts[kind]:
             why.setdefault(pair_id, []).extend(reasons)
     entries = tuple(QueueEntry(pair_id, first_rounds[pair_id], tuple(reasons)) for pair_id, reasons in why.items())
     chosen, pairs_found = entries[:limit], plural(len(entries), "pair")
@@ -98,44 +96,31 @@ def build_queue(
     return Queue(f"{' and '.join(kinds)}, {count}", chosen)
 
 
-_Doubt = tuple[float, list[str]]
-"""A pair's priority in the queue (lowest first) and the reasons for review. A pair without reasons is not queued."""
-
-
-def _find_undecided(rounds: Sequence[Annotation], _review_labels: Set[int]) -> _Doubt:
-    if any(annotation.abstained for annotation in rounds):
-        return 0, ["the arbiter abstained"]
+def _find_undecided(rounds: Sequence[Annotation], _review_labels: Set[int]) -> list[str]:
     reasons = {"error": ["the annotation failed"], "undecided": ["the pair is undecided"]}
-    return 0, reasons.get(combine_votes(rounds[0].id, [Vote.of(annotation) for annotation in rounds]).status, [])
+    return reasons.get(combine_rounds(rounds[0].id, list(map(get_status, rounds))).status, [])
 
 
-def _find_disputes(rounds: Sequence[Annotation], review_labels: Set[int]) -> _Doubt:
+def _find_disputes(rounds: Sequence[Annotation], review_labels: Set[int]) -> list[str]:
     reasons = {
         "label and test outcome differ": any(annotation.against_test for annotation in rounds),
         "rounds disagree": {0, 1} <= {annotation.label for annotation in rounds},
-        "votes disagree": any({0, 1} <= set(annotation.votes) for annotation in rounds),
         "reviewers disagree": {0, 1} <= review_labels,
     }
-    return 0, [reason for reason, applies in reasons.items() if applies]
+    return [reason for reason, applies in reasons.items() if applies]
 
 
-def _find_low_confidence(rounds: Sequence[Annotation], _review_labels: Set[int]) -> _Doubt:
-    confidences = [annotation.confidence for annotation in rounds if annotation.confidence is not None]
-    lowest = min(confidences, default=None)
-    return (0, []) if lowest is None else (lowest, [f"confidence {lowest:.2f}"])
+def _find_generated(rounds: Sequence[Annotation], _review_labels: Set[int]) -> list[str]:
+    label = combine_rounds(rounds[0].id, list(map(get_status, rounds))).label
+    return ["the code is generated"] if label == 1 and rounds[0].meta.get("source") == GENERATED else []
 
 
-def _find_generated(rounds: Sequence[Annotation], _review_labels: Set[int]) -> _Doubt:
-    label = combine_votes(rounds[0].id, [Vote.of(annotation) for annotation in rounds]).label
-    return 0, ["the code is generated"] if label == 1 and rounds[0].meta.get("source") == GENERATED else []
-
-
-_FINDERS: Mapping[QueueKind, Callable[[Sequence[Annotation], Set[int]], _Doubt]] = {
+_FINDERS: Mapping[QueueKind, Callable[[Sequence[Annotation], Set[int]], list[str]]] = {
     "undecided": _find_undecided,
     "disputed": _find_disputes,
-    "low-confidence": _find_low_confidence,
     "generated": _find_generated,
 }
+"""For each kind, a function that returns the reasons to review a pair. A pair without reasons is not in the queue."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from agent.corpus.describe import DescriptionBuilder
 from agent.corpus.labelled import LabelledPair
 from agent.errors import RunFolderError
-from agent.evaluation.statistics import BINS, format_bin
 from agent.evaluation.tally import iterate_annotated_pairs, merge_rounds
 from agent.runs.store import files
 from agent.runs.store.files import replacing, writing
@@ -147,7 +146,6 @@ class Report:
             "sections": self._build_sections(figures, dataset),
             "columns": archive.columns,
             "marks": archive.marks,
-            "bins": [format_bin(number) for number in range(BINS)],
             "stories_in_a_piece": STORIES_IN_A_PIECE,
             "rounds": rounds,
         }
@@ -160,7 +158,6 @@ class Report:
             "searchers": (SEARCHERS, self.searchers),
             "tests": ("Tests", figures.tests),
             "repairs": ("Repairs and stand-ins", figures.repairs),
-            "confidence": ("Confidence", figures.confidence),
             "spending": ("Cost and time", figures.spending),
             "dataset": ("Dataset", build_dataset_figures(dataset.build()) if dataset.pairs else ()),
             "run": ("Run details", _build_run_figures(self.run.manifest)),

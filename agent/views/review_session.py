@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from agent.errors import RunFolderError, UsageError
 from agent.pipeline.history import History
-from agent.runs.store.annotations import Vote, combine_votes, get_status
+from agent.runs.store.annotations import combine_rounds, get_status
 from agent.runs.store.manifest import Clock, utc_now
 from agent.runs.store.reviews import Review, ReviewLog, read_reviews
 from agent.runs.store.run_view import RunView, get_criterion
@@ -268,11 +268,12 @@ class ReviewSession(LabelSession):
             if (annotation := self.view.annotation(entry.id, number)) is not None
         }
         steps = [*reversed([*iterate_result_steps(annotations[entry.round], history)]), *iterate_input_fields(pair)]
+        statuses = [get_status(annotation) for annotation in annotations.values()]
         return {
             "id": entry.id,
             "why": entry.why,
-            "ended": combine_votes(entry.id, [Vote.of(annotation) for annotation in annotations.values()]).status,
-            "rounds": [get_status(annotation) for annotation in annotations.values()],
+            "ended": combine_rounds(entry.id, statuses).status,
+            "rounds": statuses,
             "round": entry.round,
             "others": [
                 _review_as_json(review)

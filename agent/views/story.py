@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any, Literal
 
 from agent.datasets.encoding import dumps
-from agent.pipeline.history import Command, Execution, History, HistoryItem, ModelCall, NodeRun, Program
-from agent.pipeline.prompt_text import describe_spec
+from agent.pipeline.history import Command, Execution, History, ModelCall, NodeRun, Program
 from agent.runs.store.annotations import LabelStatus, get_status
 from agent.text import plural, truncate
 from agent.types import Annotation, Cause, Pair, Status, TestReport
@@ -17,8 +15,8 @@ from agent.types import Annotation, Cause, Pair, Status, TestReport
 TEXT_LIMIT = 60_000
 PartKind = Literal["prose", "code", "reply", "prompt", "console", "outcomes"]
 StoryStepKind = Literal[
-    "query", "context", "code", "fields", "reply", "readings", "program", "execution", "rerun", "mutants", "command",
-    "visit", "test", "simulated", "label",
+    "query", "context", "code", "fields", "reply", "program", "execution", "rerun", "command", "visit", "test",
+    "simulated", "label",
 ]  # fmt: skip
 
 
@@ -65,29 +63,23 @@ def iterate_event_steps(history: History) -> Iterator[StoryStep]:
     """Iterate over the steps that show a pair's events, in order."""
     executions = programs = 0
     is_reask = dict(zip(map(id, history.model_calls), history.asked_again(), strict=True))
-    for program, group in groupby(history.events, _get_mutated_program):
-        if program is not None:
-            yield _describe_mutants(program, [event for event in group if isinstance(event, Execution)])
-            continue
-        for event in group:
-            match event:
-                case ModelCall():
-                    yield _describe_model_call(event, is_reask[id(event)])
-                case Program():
-                    programs += 1
-                    source = Part(event.source, kind="code", language=history.pair.language)
-                    stand_ins = {"stand-ins": ", ".join(event.stand_ins)} if event.stand_ins else {}
-                    yield StoryStep("program", f"program {programs}", (source,), stand_ins)
-                case Execution():
-                    executions += event.purpose == "test"
-                    yield _describe_execution(event, executions)
-                case Command():
-                    text = f"$ {event.command}\n{event.output.rstrip()}".rstrip()
-                    yield StoryStep("command", f"command: {event.outcome}", (Part(text, kind="console"),))
-                case NodeRun():
-                    if event.spec is not None:
-                        yield StoryStep("readings", "readings of the query", (Part(describe_spec(event.spec)),))
-                    yield StoryStep("visit", f"{event.node}: {event.outcome}", (), {"time": f"{event.seconds:.2f} s"})
+    for event in history.events:
+        match event:
+            case ModelCall():
+                yield _describe_model_call(event, is_reask[id(event)])
+            case Program():
+                programs += 1
+                source = Part(event.source, kind="code", language=history.pair.language)
+                stand_ins = {"stand-ins": ", ".join(event.stand_ins)} if event.stand_ins else {}
+                yield StoryStep("program", f"program {programs}", (source,), stand_ins)
+            case Execution():
+                executions += event.purpose == "test"
+                yield _describe_execution(event, executions)
+            case Command():
+                text = f"$ {event.command}\n{event.output.rstrip()}".rstrip()
+                yield StoryStep("command", f"command: {event.outcome}", (Part(text, kind="console"),))
+            case NodeRun():
+                yield StoryStep("visit", f"{event.node}: {event.outcome}", (), {"time": f"{event.seconds:.2f} s"})
 
 
 def iterate_result_steps(annotation: Annotation, history: History | None) -> Iterator[StoryStep]:
@@ -171,7 +163,8 @@ def _describe_repair(annotation: Annotation, history: History | None) -> str:
     if annotation.repairs:
         executed = ", ".join(command.command for command in commands if command.outcome in ("installed", "ran"))
         refusals = sum(command.outcome == "refused" for command in commands)
-        return f"repaired ({executed or 'program corrected'}{f'; {refusals} refused' if refusals else ''})"
+        details = "; ".join(filter(None, (executed, f"{refusals} refused" if refusals else "")))
+        return f"repaired ({details})" if details else "repaired"
     given_up = history is not None and any(node_run.outcome == "given_up" for node_run in history.node_runs)
     return "repair gave up" if given_up else ""
 
@@ -179,38 +172,15 @@ def _describe_repair(annotation: Annotation, history: History | None) -> str:
 def _describe_test(test: TestReport) -> str:
     if not test.cases and test.cause in (Cause.SNIPPET, Cause.DEPENDENCY):
         return "does not parse"
-    if test.vacuous:
-        return f"test {test.outcome}"
     cases = plural(len(test.cases), "case")
     if test.status is Status.PASSED:
         return f"test passed, {cases}"
-    if test.cause is Cause.FLAKY:
-        return f"test flaky, {test.passed} of {cases} passed"
     cause = "" if test.cause is None else f" by the {test.cause.value}"
     return f"test {test.status.value}{cause}, {test.passed} of {cases} passed"
 
 
 def _describe_introspection(test: TestReport) -> str:
     return f"the code can reach the test harness through {', '.join(test.introspection)}" if test.introspection else ""
-
-
-def _get_mutated_program(event: HistoryItem) -> int | None:
-    """Return the program number of an execution on a mutant or mock, or None for other events."""
-    return event.program if isinstance(event, Execution) and event.purpose in ("mutant", "mock") else None
-
-
-def _describe_mutants(program: int, executions: Sequence[Execution]) -> StoryStep:
-    noticed = sum(execution.killed for execution in executions)
-    outcomes = tuple(
-        (
-            "noticed" if execution.killed else "missed",
-            "universal mock" if execution.mutant is None else execution.mutant.kind,
-            "" if execution.mutant is None else execution.mutant.change,
-        )
-        for execution in executions
-    )
-    title = f"mutants of the snippet: program {program + 1} noticed {noticed} of {len(executions)}"
-    return StoryStep("mutants", title, (Part(kind="outcomes", outcomes=outcomes),))
 
 
 def _describe_model_call(model_call: ModelCall, is_reask: bool) -> StoryStep:
@@ -246,13 +216,13 @@ def _describe_execution(execution: Execution, number: int) -> StoryStep:
             parts.append(Part(text, name, "console"))
     is_test = execution.purpose == "test"
     name = f"execution {number}" if is_test else f"{execution.purpose} run"
-    title = f"{name} of program {execution.program + 1}: {execution.report.outcome}, {execution.seconds:.2f} s"
+    title = f"{name} of program {execution.program + 1}: {execution.report.status.value}, {execution.seconds:.2f} s"
     return StoryStep("execution" if is_test else "rerun", title, tuple(parts), _drop_empty(**facts))
 
 
 def _iterate_report_parts(report: TestReport) -> Iterator[Part]:
     notes = ("" if report.cause is None else f"cause: {report.cause.value}", _describe_introspection(report))
-    outcomes = [(report.outcome, "", "; ".join(filter(None, notes)))]
+    outcomes = [(report.status.value, "", "; ".join(filter(None, notes)))]
     for case in report.cases:
         blame = f" ({case.cause.value})" if case.cause is not None and case.cause is not report.cause else ""
         outcomes.append((case.outcome.value, case.name, f"{case.message}{blame}".strip()))
@@ -262,17 +232,11 @@ def _iterate_report_parts(report: TestReport) -> Iterator[Part]:
 
 
 def _collect_grounds(annotation: Annotation) -> dict[str, str]:
-    crashes = ", all through crashes" if annotation.test is not None and annotation.test.vacuous else ""
-    strength = "" if annotation.strength is None else f"{annotation.strength:.2f} of mutants noticed{crashes}"
     verdict = annotation.screen_verdict if annotation.audited else None
     grounds = {
         "audited": "" if verdict is None else f"screener verdict: {verdict.value}",
         "reading": annotation.reading,
         "stand-ins": ", ".join(annotation.stand_ins),
         "installed": ", ".join(annotation.installed),
-        "strength": strength,
-        "votes": " ".join("-" if vote is None else str(vote) for vote in annotation.votes),
-        "confidence": "" if annotation.confidence is None else f"{annotation.confidence:.2f}",
-        "abstained": "the evidence is not conclusive" if annotation.abstained else "",
     }
     return _drop_empty(**grounds)

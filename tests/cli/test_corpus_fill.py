@@ -187,7 +187,7 @@ def test_another_model_for_the_code_is_an_independent_check(agent: Commands) -> 
 
 
 def test_a_variant_that_may_skip_the_test_is_rejected_and_accepted_without_its_screener(agent: Commands) -> None:
-    for variant in ("full", "ps_tpg_sim_fa", "full_plus", "rule_arbiter", "unknown"):
+    for variant in ("full", "ps_tpg_sim_fa", "rule_arbiter", "unknown"):
         result, requests = fill(agent, respond, "--variant", variant)
         assert (result.code, requests, (agent.folder / "filled.runs").exists()) == (2, [], False), variant
     assert count(fill(agent, respond, "--variant", "rule_arbiter-without-screen")[0]) == [0, 2, 2, 0, 0]

@@ -91,7 +91,7 @@ def test_parts_and_removed_pairs_are_the_input(corpus: Commands, form: str, name
             len({r[field] for r in rows}) for field in ("query", "code")
         )
         assert all(row["label"] == labels[row["id"]] and row["reason"] == "x" for row in rows)
-        assert not {"decided_by", "confidence", "input_label", "input_reason"} & set(rows[0])
+        assert not {"decided_by", "input_label", "input_reason"} & set(rows[0])
     dropped = document.get("dropped", {})
     assert sum(dropped.values()) == len(removed)
     assert document["share_kept"] == pytest.approx(1 - len(removed) / 30)

@@ -48,7 +48,6 @@ def test_export_is_written_to_the_run_folder_or_to_out(agent: Commands, to: str)
         (("--label", "null", "--errors"), ["p8", "p58"]),
         (("--label", "null", "--no-errors"), ["p7", "p57"]),
         (("--decided-by", "arbitrate", "--label", "0"), ["p0", "p12", "p24", "p36", "p48"]),
-        (("--decided-by", "arbitrate", "--min-confidence", "0.85"), ["p6", "p15", "p24", "p33", "p42", "p51"]),
     ],
 )
 @pytest.mark.usefixtures("run")

@@ -21,11 +21,7 @@ def run(agent: Commands) -> Path:
     ("options", "message"),
     [
         (("--queue", "undecided", "--sample", "5"), "--sample"),
-        (("--queue", "everything"), "undecided, disputed, low-confidence"),
-        (
-            ("--queue", "low-confidence"),
-            "full_plus",
-        ),
+        (("--queue", "everything"), "undecided, disputed, generated"),
         (("--limit", "5"), "--queue"),
         (("--only", "generated", "--queue", "disputed"), "--only"),
         (("--only", "generated", "--sample", "5"), "--sample"),

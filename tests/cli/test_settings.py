@@ -58,7 +58,7 @@ def test_each_setting_is_listed_with_type_default_bounds_and_description(agent: 
     assert keys == list(collect_setting_fields())
     settings = {setting.key: setting for setting in describe_settings()}
     assert settings["sandbox.memory_mb"][2:4] == ("1024", "≥ 64, ≤ 16,777,216")
-    assert settings["pipeline.abstain"].type == "keep|negative"
+    assert settings["runner.engine"].type == "local|ray"
     assert "auto" in settings["runner.concurrency"].type
     assert [setting.key for setting in settings.values() if not (setting.description and setting.default)] == []
 
@@ -115,13 +115,12 @@ def read_unused_options(err: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("options", "lines"), [
-    (("--abstain", "negative"), ["--abstain (arbitrate_or_abstain, rate_confidence)"]),
-    (("-c", "pipeline.votes=5", "-c", "pipeline.votes=5"), ["-c pipeline.votes (rate_confidence)"]),
+    (("--timeout", "5"), ["--timeout (execute)"]),
+    (("-c", "pipeline.max_try_time=5", "-c", "pipeline.max_try_time=5"), ["-c pipeline.max_try_time (repair)"]),
     (("--without", "screen", "--model", "screen=heuristic"), ["--model screen=…"]),
     (("--temperature", "0.5"), ["--temperature"]),
     (("--sandbox", "bwrap", "--memory", "100", "-c", "runner.sandboxes=2"), [
-        f"{flag} (execute, repair, repair_program, check_flakiness, check_validity)"
-        for flag in ("--sandbox", "--memory", "-c runner.sandboxes")]),
+        f"{flag} (execute, repair)" for flag in ("--sandbox", "--memory", "-c runner.sandboxes")]),
     (("--model", "judge=heuristic", "--unsupported", "judge"), ["--model judge=…"]),
     (("--variant", "ps_tpg_fa", "--model", "judge=heuristic", "--unsupported", "judge"), []),
     (("--criterion", "half", "--concurrency", "2", "-c", "pipeline.reasks=1"), []),
@@ -135,13 +134,13 @@ def test_annotate_reports_options_without_effect(agent: Commands, options: tuple
 
 def test_ablate_reports_options_without_effect_on_any_variant(agent: Commands) -> None:
     agent.write("p.jsonl", [{**pair, "label": 1} for pair in pairs(1)])
-    command = ("ablate", "p.jsonl", "--model", "heuristic", "--abstain", "negative", "-c", "variant=full")
-    done = agent(*command, "--variants", "single_llm,ps_fa", "-o", "out")
-    assert read_unused_options(done.err) == ["--abstain (arbitrate_or_abstain, rate_confidence)", "-c variant"]
-    agent.write(
-        "mine.yaml", "start: judge\nnodes:\n  judge: {decided: rate_confidence}\n  rate_confidence: {rated: end}\n"
-    )
-    done = agent(*command[:-2], "--variants", "ps_fa,mine.yaml", "-o", "other")
+    settings = ("-c", "pipeline.audit_screen=0.5", "-c", "variant=full")
+    command = ("ablate", "p.jsonl", "--model", "heuristic", *settings)
+    done = agent(*command, "--variants", "single_llm", "-o", "out")
+    assert read_unused_options(done.err) == ["-c pipeline.audit_screen (screen)", "-c variant"]
+    screen = "screen: {match: end, non_match: end, unclear: judge}"
+    agent.write("mine.yaml", f"start: screen\nnodes:\n  {screen}\n  judge: {{decided: end}}\n")
+    done = agent(*command[:-2], "--variants", "single_llm,mine.yaml", "-o", "other")
     assert (done.code, read_unused_options(done.err)) == (0, [])
 
 
@@ -150,8 +149,8 @@ def test_every_setting_is_read_by_some_node() -> None:
     assert names | EVERYWHERE | OF_SANDBOXES == set(PipelineConfig.model_fields)
     for name in EVERYWHERE:
         assert find_readers(f"pipeline.{name}") is None
-    assert find_readers("pipeline.votes", load_variant("full_plus")) == ["rate_confidence"]
-    assert find_readers("pipeline.votes", load_variant("full")) == []
+    assert find_readers("pipeline.max_try_time", load_variant("full")) == ["repair"]
+    assert find_readers("pipeline.max_try_time", load_variant("ps_fa")) == []
     assert find_readers("sandbox.memory_mb", load_variant("single_llm")) == []
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.pipeline.history import Command, Execution, History, HistoryItem, ModelCall, Mutant
+from agent.pipeline.history import Command, Execution, History, HistoryItem, ModelCall
 from agent.types import (
     Annotation,
     CaseOutcome,
@@ -133,15 +133,6 @@ def test_run_without_input_is_summarised_but_not_listed(mixed: Commands) -> None
     assert "input.jsonl.gz" in result.err
 
 
-def test_vacuous_test_is_marked(agent: Commands) -> None:
-    write_run(agent.folder / "run", [annotate("a", 0, "passed", vacuous=True, strength=0.5)])
-    story = agent("show", "run", "a").out
-    assert re.search(r"^passed, .+$", story, re.M)
-    assert re.search(r"^strength: 0\.50 ", story, re.M)
-    assert re.search(r"^tests +1 passed .*1 ", agent("show", "run").out, re.M)
-    assert agent("show", "run", "a", "--json").json["annotation"]["test"]["vacuous"] is True
-
-
 def test_missing_runs_and_pairs_are_reported(agent: Commands) -> None:
     make_judged_run(agent)
     (agent.folder / "empty").mkdir()
@@ -227,22 +218,20 @@ def list_titles(text: str) -> list[str]:
 def test_story_is_printed_in_sections(agent: Commands) -> None:
     history = make_history(
         *TESTED.events,
-        Execution(program=0, report=PASSED, purpose="mutant", mutant=Mutant(kind="swapped", change="`<` is `>`")),
+        Execution(program=0, report=PASSED, purpose="sentinel"),
         Command(command="mkdir b", outcome="ran"),
     )
-    write_run_of(
-        agent, (make_annotation("p", label=1, decided_by="arbitrate", reason="it does", confidence=0.625), history)
-    )
+    write_run_of(agent, (make_annotation("p", label=1, decided_by="arbitrate", reason="it does"), history))
     story = agent("show", "run", "p", "--prompts")
     assert story.code == 0
     for text in (
         "── context\nlists are never empty\n",
         f"── program 1\n{CODE}",
         "── execution 1 of program 1: passed, 0.00 s\npassed\n  passed   test_a\n",
-        "program 1 noticed 0 of 1\n  missed   swapped   `<` is `>`\n",
+        "── sentinel run of program 1: passed, 0.00 s\npassed\n  passed   test_a\n",
         "── command: ran\n$ mkdir b\n",
         "── arbitrate: user\nprompt of arbitrate\n",
-        "── label 1, decided by arbitrate\nit does\nconfidence: 0.62\n",
+        "── label 1, decided by arbitrate\nit does\n",
     ):
         assert text in story.out
     assert "prompt of" not in agent("show", "run", "p").out
@@ -321,7 +310,6 @@ def test_colouring_escapes_control_characters(agent: Commands, colours: dict[str
         make_model_call("arbitrate", reply, model=STEERING, problem=STEERING),
         make_model_call("screen", "{" + STEERING), make_program(text),
         Execution(program=0, report=report, stdout=STEERING, installed=(STEERING,)),
-        Execution(program=0, report=PASSED, purpose="mutant", mutant=Mutant(kind=STEERING, change=STEERING)),
         Command(command=STEERING, outcome="ran", output=STEERING),
         query=STEERING, code=text, language=f"python{STEERING}",
     )  # fmt: skip

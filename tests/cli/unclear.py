@@ -17,9 +17,6 @@ _ROLES = {
     "arbitrate": "You are the final arbiter",
     "judge": "You cannot run the code",
     "repair": "You make a test program runnable",
-    "specify_query": "You say what a search query for code may mean",
-    "scaffold": "You write what a code snippet needs around it",
-    "generate_blind": "You write the test cases of a program",
 }
 _PROGRAM_REPLIES = {"repair": commands(), "simulate": json.dumps({"reason": "it is so", "status": "passed"})}
 """Replies for roles whose prompts contain a program but not the pair."""
@@ -47,15 +44,10 @@ def make_answer(number_of: Callable[[Request], int]) -> Callable[[Request], Answ
         if request_role in _PROGRAM_REPLIES:
             return reply(_PROGRAM_REPLIES[request_role])
         number = number_of(request)
-        noisy = _NOISY.replace("NUMBER", str(number))
-        replies: dict[str, Callable[[], str]] = {
-            "screen": lambda: screen("unclear" if number % 3 == 0 else "match"),
-            "generate_test": lambda: program(noisy),
-            "specify_query": lambda: json.dumps({"readings": [{"reading": "Do it.", "requirements": ["It does it."]}]}),
-            "scaffold": lambda: program("# <candidate>\n"),
-            "generate_blind": lambda: program(noisy.replace("# <candidate>\n", "")).replace('"a sum"', "1"),
-        }
-        verdict = label(zlib.crc32(request.prompt.encode()) % 2)
-        return reply(replies[request_role]() if request_role in replies else verdict)
+        if request_role == "screen":
+            return reply(screen("unclear" if number % 3 == 0 else "match"))
+        if request_role == "generate_test":
+            return reply(program(_NOISY.replace("NUMBER", str(number))))
+        return reply(label(zlib.crc32(request.prompt.encode()) % 2))
 
     return answer

@@ -17,17 +17,11 @@ __all__ = ["add_reviews", "annotate", "draw_review_sample", "make_error", "write
 
 
 def annotate(
-    pair_id: str,
-    label: int | None,
-    status: str | None = None,
-    cause: str | None = None,
-    *,
-    vacuous: bool = False,
-    **more: Any,
+    pair_id: str, label: int | None, status: str | None = None, cause: str | None = None, **more: Any
 ) -> Annotation:
     """Return an annotation, with a test report if `status` is not None."""
     if status is not None:
-        more["test"] = TestReport(status=Status(status), cause=None if cause is None else Cause(cause), vacuous=vacuous)
+        more["test"] = TestReport(status=Status(status), cause=None if cause is None else Cause(cause))
     return make_annotation(
         pair_id, **{"label": label, "decided_by": "screen" if status is None else "arbitrate", **more}
     )

@@ -29,7 +29,7 @@ from agent.pipeline.graph import load_variant
 from agent.pipeline.history import Execution, ModelCall
 from agent.runs.store.annotations import Label
 from agent.types import Annotation, CaseOutcome, CaseResult, Pair, Status, TestReport, Usage
-from tests.histories import make_history, make_mutant, make_program
+from tests.histories import make_history, make_program
 
 GOLD = {f"p{number}": int(number < 6) for number in range(20)}
 PAIRS = [Pair(id=pair_id, query="q", code="c") for pair_id in GOLD]
@@ -208,26 +208,12 @@ def test_every_attempt_of_a_call_counts() -> None:
 
 
 def test_every_execution_counts_with_its_duration() -> None:
-    mutants = [make_mutant("raises", Status.FAILED, seconds=0.25, shared=shared) for shared in (False, True)]
-    result = make_results(runs=(Execution(program=0, report=PASSED, seconds=0.5), *mutants), test=PASSED)
+    sentinels = [
+        Execution(program=0, purpose="sentinel", report=PASSED, seconds=0.25, shared=shared) for shared in (False, True)
+    ]
+    result = make_results(runs=(Execution(program=0, report=PASSED, seconds=0.5), *sentinels), test=PASSED)
     assert (result.executions, result.executions_run, result.seconds) == (3, 2, 1.0)
     assert (result.tally.programs, result.tally.executed, result.tally.cases) == (1, 1, 1)
-
-
-def test_checked_and_vacuous_tests_are_counted() -> None:
-    result = make_results(test=PASSED, strength=1.0)
-    result.add(Observation(Annotation(id="p1", input_sha256="0" * 64, test=PASSED, strength=None)))
-    vacuous = PASSED.model_copy(update={"vacuous": True})
-    result.add(Observation(Annotation(id="p2", input_sha256="0" * 64, test=vacuous, strength=0.0)))
-    run = VariantRun(load_variant("full_plus"), Path("out/full_plus"), True)
-    ablation = make_table([run], [result], PAIRS, GOLD, **UNTESTED, base=Path("out"))
-    row = ablation.rows[0]
-    assert (row.tests_checked, row.tests_vacuous, row.mean_strength) == (2, 1, 0.5)
-    section = build_sections(ablation)[-1]
-    assert [(column.heading, column.text(row)) for column in section.columns] == [
-        ("variant", "full_plus"), ("checked", "2"), ("vacuous", "1"), ("mean strength", "0.50")
-    ]  # fmt: skip
-    assert "mutants" not in str([section.title for section in build_sections(make_ablation())])
 
 
 def test_several_rounds_add_a_section_on_agreement() -> None:

@@ -64,7 +64,7 @@ def test_audited_pairs_without_a_label_do_not_count_in_the_estimate() -> None:
         make_screened(Verdict.MATCH, 1),
         make_screened(Verdict.MATCH, None, error=error),
         make_screened(Verdict.NON_MATCH, None),
-        make_screened(Verdict.MATCH, 0, abstained=True),  # a run that counts abstentions as 0
+        make_screened(Verdict.MATCH, None),
     ]
     estimates = audit_screener(count_annotations(outcomes))
     total = estimates["all"]

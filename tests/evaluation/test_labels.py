@@ -63,12 +63,11 @@ def test_the_majority_covers_the_pairs_of_all_annotators() -> None:
     assert combined.labels == {"a": None, "b": 0, "c": 1, "d": None}
 
 
-def test_read_run_returns_labels_queries_confidences_and_counts(tmp_path: Path) -> None:
-    decided = annotate("a1", 1, "failed", "snippet", stand_ins=("Db",), confidence=0.75)
+def test_read_run_returns_labels_queries_and_counts(tmp_path: Path) -> None:
+    decided = annotate("a1", 1, "failed", "snippet", stand_ins=("Db",))
     run = read_run(write_run(tmp_path / "r", [decided, annotate("b1", None), make_error("b2")]))
     assert run.annotator == Rater("r", {"a1": 1, "b1": None, "b2": None}, "run")
     assert run.queries == {"a1": "a", "b1": "b", "b2": "b"}
-    assert run.confidences == {"a1": 0.75}
     assert (run.tally.outcomes, run.tally.with_stand_ins) == ({"failed": {"1": 1}}, 1)
     assert run.tally.errors == {"ModelError": 1}
 
@@ -77,7 +76,7 @@ def test_read_run_returns_the_majority_or_a_single_round(tmp_path: Path) -> None
     rounds = [
         annotate("a", 0, "failed", round=0),
         annotate("a", 1, "passed", round=1),
-        annotate("a", 1, "passed", round=2, confidence=0.9),
+        annotate("a", 1, "passed", round=2),
         annotate("b", 0, round=0),
         annotate("b", 1, round=1),
         make_error("c"),
@@ -91,7 +90,6 @@ def test_read_run_returns_the_majority_or_a_single_round(tmp_path: Path) -> None
         {"a": 1, "b": 1, "c": 1},
         {"a": 1},
     ]
-    assert run.confidences == {"a": 0.9}
     assert run.tally.outcomes == {"passed": {"1": 2}}
     assert run.tally.deciders == {"arbitrate": {"1": 2}}
     assert not run.tally.errors

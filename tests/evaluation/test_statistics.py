@@ -17,15 +17,12 @@ from statsmodels.stats.proportion import proportion_confint
 
 from agent.errors import ExtraMissing, UsageError
 from agent.evaluation.statistics import (
-    BINS,
     MIN_DISCORDANT,
     BootstrapSettings,
     ClusterBootstrap,
     Interval,
     adjust_holm,
-    bin_index,
     divide,
-    format_bin,
     krippendorff_alpha,
     mcnemar_exact,
     wilson_interval,
@@ -180,8 +177,3 @@ def test_alpha_matches_krippendorff_in_any_order(ratings: list[tuple[Any, ...]],
         assert alpha == pytest.approx(expected, abs=1e-9)
     shuffled = [random.sample(item, len(item)) for item in random.sample(ratings, len(ratings))]
     assert krippendorff_alpha(shuffled) == pytest.approx(alpha, abs=1e-9)
-
-
-def test_bins_include_their_lower_edge() -> None:
-    assert [bin_index(number / BINS) for number in range(BINS + 1)] == [*range(BINS), BINS - 1]
-    assert [format_bin(number) for number in (0, 8, 9)] == ["[0.0, 0.1)", "[0.8, 0.9)", "[0.9, 1.0]"]

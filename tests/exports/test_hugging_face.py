@@ -58,7 +58,7 @@ def read_card(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
 @pytest.mark.slow
 def test_load_dataset_reads_the_rows(tmp_path: Path) -> None:
     input_pairs = make_pairs(5, source=HOSTILE, votes=[1, {"a": None}])
-    run = make_run(tmp_path / "run", input_pairs, {"reason": HOSTILE, "confidence": 0.5})
+    run = make_run(tmp_path / "run", input_pairs, {"reason": HOSTILE})
     export_run(make_run(tmp_path / "other", make_pairs(5)), "hf", tmp_path / "hf")
     load_dataset(tmp_path / "hf", tmp_path / "cache")  # must not be read from the cache below
     shutil.rmtree(tmp_path / "hf")
@@ -93,7 +93,7 @@ def test_the_card_describes_the_heuristic_as_rule_based(tmp_path: Path) -> None:
 
 def test_the_card_lists_the_variant_and_the_requested_and_served_models(tmp_path: Path) -> None:
     models = {"default": {"model": "big"}, "roles": {"screen": {"model": "small"}}}
-    identity = {"variant": {"name": "full_plus"}, "model": models, "pipeline": {"criterion": "half"}}
+    identity = {"variant": {"name": "no_screen"}, "model": models, "pipeline": {"criterion": "half"}}
     environment = {"versions": {"test-driven-annotator": "0.1.0"}, "sandbox": {"backend": "bwrap"}}
     input_pairs = make_pairs(1)
     make_run(tmp_path / "run", input_pairs, **identity)
@@ -109,7 +109,7 @@ def test_the_card_lists_the_variant_and_the_requested_and_served_models(tmp_path
     export_run(tmp_path / "run", "hf", tmp_path / "hf")
     process = read_card(tmp_path / "hf")[1]["Annotation process"]
     for line in (
-        "variant | full\\_plus",
+        "variant | no\\_screen",
         "criterion | half",
         "requested models | big, small (screen)",
         "served models | small-1 (screen), big-2 fp (arbitrate, judge)",

@@ -97,13 +97,13 @@ def test_input_fields_come_before_results(tmp_path: Path) -> None:
     ]
     test = Report(status=Status.FAILED)
     annotations = {
-        "a": {"label": 0, "decided_by": "arbitrate", "reason": "no", "test": test, "confidence": 0.9},
+        "a": {"label": 0, "decided_by": "arbitrate", "reason": "no", "test": test},
         "b": {"label": None, "decided_by": None, "reason": "", "error": ErrorInfo(type="ReplyError", message="none")},
     }
     export, rows = export_tables(tmp_path, make_run(tmp_path / "run", pairs, annotations))
     assert list(export.columns) == ["id", "query", "code", "language", "context", "year", "by", *RESULT_COLUMNS]
     outcomes = [tuple(row[name] for name in RESULT_COLUMNS) for row in rows]
-    assert outcomes == [(0, "no", "arbitrate", "failed", 0.9, None), (None, "", None, None, None, "ReplyError")]
+    assert outcomes == [(0, "no", "arbitrate", "failed", None), (None, "", None, None, "ReplyError")]
     assert list(read_lines(tmp_path / "jsonl")[0]) == ["id", "query", "code", "language", "year", *RESULT_COLUMNS]
 
 
@@ -165,7 +165,7 @@ def test_an_export_can_be_read_as_input(tmp_path: Path, name: str) -> None:
 def make_vote(label: int | str | None, reason: str) -> dict[str, Any]:
     if label == "error":
         return {"label": None, "decided_by": None, "reason": "", "error": ErrorInfo(type="ReplyError", message="none")}
-    return {"label": label, "decided_by": "arbitrate", "reason": reason, "confidence": 0.8}
+    return {"label": label, "decided_by": "arbitrate", "reason": reason}
 
 
 def test_a_pair_with_several_rounds_has_the_majority_label(tmp_path: Path) -> None:
@@ -177,7 +177,6 @@ def test_a_pair_with_several_rounds_has_the_majority_label(tmp_path: Path) -> No
     _, rows = export_tables(tmp_path, make_run(tmp_path / "run", pairs, *rounds))
     decisions = [(row["label"], row["decided_by"], row["reason"]) for row in rows]
     assert decisions == [(0, "arbitrate", "a0"), (None, None, ""), (None, "arbitrate", "c0")]
-    assert [row["confidence"] for row in rows] == [pytest.approx(0.6), None, None]
     assert [row["label"] for row in rows] == [line["label"] for line in read_lines(tmp_path / "run/labels.jsonl")]
 
 

@@ -12,7 +12,6 @@ from pydantic import BaseModel
 
 from agent.llm import parsing
 from agent.llm.parsing import UnreadableReply, is_blank, strip_thinking
-from agent.types import QuerySpec, Reading
 
 
 @pytest.mark.parametrize(
@@ -36,6 +35,8 @@ def test_a_label_is_parsed(text: str) -> None:
         "",
         "the label is 1",
         '{"label": true}',
+        '{"label": null}',
+        '{"label": "undecided"}',
         '{"label": 2}',
         '{"label": 1, "label": 0}',
         '{"reason": "a", "label": 1}\n{"reason": "b", "label": 0}',
@@ -77,7 +78,7 @@ def test_commands_are_the_nonblank_lines_of_a_block() -> None:
 
 @given(st.text())
 def test_any_text_is_parsed_or_rejected(text: str) -> None:
-    every = (parsing.parse_spec, parsing.parse_screen, parsing.parse_label, parsing.parse_simulation)
+    every = (parsing.parse_screen, parsing.parse_label, parsing.parse_simulation)
     for parse in (*every, parsing.parse_commands):
         with suppress(UnreadableReply):
             parse(text)
@@ -114,82 +115,11 @@ def test_thinking_that_was_opened_in_the_prompt_is_removed(thought: str, tag: st
     assert is_blank(thought + tag + " \n")
 
 
-JSON_REPLIES = [parsing.ScreenReply, parsing.LabelReply, parsing.OpenLabelReply, parsing.SimulationReply]
+JSON_REPLIES = [parsing.ScreenReply, parsing.LabelReply, parsing.SimulationReply]
 
 
 @pytest.mark.parametrize("model", JSON_REPLIES)
 def test_a_schema_has_fields_but_no_description(model: type[BaseModel]) -> None:
-    schema = parsing.build_schema(model, {})
+    schema = parsing.build_schema(model)
     assert "reason" in schema["properties"]
     assert "description" not in schema
-
-
-@pytest.mark.parametrize("model", JSON_REPLIES[:3])
-def test_a_schema_has_a_reading_if_the_prompt_numbers_readings(model: type[BaseModel]) -> None:
-    schemas = [parsing.build_schema(model, {"spec": spec}) for spec in (None, SPEC)]
-    assert ["reading" in schema["properties"] for schema in schemas] == [False, True]
-
-
-SPEC = QuerySpec(readings=(Reading(text="r", requirements=("q",)),))
-
-
-def spec(*readings: object) -> str:
-    return json.dumps({"readings": readings})
-
-
-def reading(text: object = "r", requirements: object = ("q",)) -> dict[str, object]:
-    return {"reading": text, "requirements": requirements}
-
-
-def test_readings_are_parsed_in_order() -> None:
-    spec_values = parsing.parse_spec(spec(reading(" two \n lines ", ["a", "b"]), reading("other\ud800")))
-    assert [(item.text, item.requirements) for item in spec_values.readings] == [
-        ("two lines", ("a", "b")), ("other\ufffd", ("q",))
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        spec(), spec(*[reading(str(n)) for n in range(4)]), spec(reading("")), spec(reading(" ")), spec(reading(7)),
-        spec(reading("x" * 500)), spec(reading(requirements=[])), spec(reading(requirements=["q"] * 9)),
-        spec(reading(requirements=[1])), spec(reading(requirements="q")), spec(reading("A"), reading("a ")),
-        spec({"reading": "r"}), spec("r"), '{"readings": null}', '{"reading": "r"}',
-    ],
-)  # fmt: skip
-def test_invalid_readings_are_rejected(text: str) -> None:
-    with pytest.raises(UnreadableReply):
-        parsing.parse_spec(text)
-
-
-def test_label_1_names_the_reading_that_is_met() -> None:
-    def parse(label: int, reading: object, readings: int) -> int | None:
-        return parsing.parse_label(json.dumps({"reason": "", "reading": reading, "label": label}), readings).reading
-
-    assert [parse(1, 2, 3), parse(1, " 2 ", 3), parse(0, None, 3), parse(0, 3, 3)] == [2, 2, None, 3]
-    assert parse(1, None, 1) == 1, "the only reading is the default"
-    assert parse(1, 7, 0) is None, "no reading without readings in the prompt"
-    assert parse(1, None, 2) is None, "a match may meet no listed reading"
-    for label, number, readings in ((1, 0, 2), (0, 3, 2), (1, True, 2), (1, 1.0, 2), (0, "first", 2)):
-        with pytest.raises(UnreadableReply, match="reading"):
-            parse(label, number, readings)
-
-
-def test_a_match_names_the_reading_that_is_met() -> None:
-    assert parsing.parse_screen('{"verdict": "match", "reading": 2}', 2).reading == 2
-    assert parsing.parse_screen('{"verdict": "match"}', 1).reading == 1
-    assert parsing.parse_screen('{"verdict": "match"}', 2).reading is None, "a match may meet no listed reading"
-    assert parsing.parse_screen('{"verdict": "unclear"}', 1).reading is None
-
-
-def test_a_program_names_the_reading_that_it_tests() -> None:
-    def parse(head: str, readings: int) -> tuple[str, int | None]:
-        reply = parsing.parse_program(f"```json\n{head}\n```\n```python\nx\n```\n", "python", readings)
-        return reply.reading, reply.number
-
-    assert parse('{"stand_ins": [], "reading": 2}', 2) == ("", 2)
-    assert parse('{"stand_ins": []}', 1) == ("", 1)
-    assert parse('{"stand_ins": [], "reading": "in words"}', 0) == ("in words", None)
-    for head in ('{"stand_ins": []}', '{"stand_ins": [], "reading": "in words"}', '{"stand_ins": [], "reading": 3}'):
-        with pytest.raises(UnreadableReply, match="reading"):
-            parse(head, 2)

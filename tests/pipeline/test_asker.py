@@ -29,7 +29,7 @@ def make_asker(model: ScriptedLLM, reasks: int = 2) -> Asker:
     return Asker(Gateway(Models.of(model)), Prompts(), Recorder(PAIR), pair_id="7", reasks=reasks)
 
 
-async def judge(asker: Asker) -> parsing.OpenLabelReply:
+async def judge(asker: Asker) -> parsing.LabelReply:
     return await asker.ask(JUDGE, VARIABLES, parsing.parse_label)
 
 
@@ -85,7 +85,7 @@ async def test_an_asker_gives_up_after_its_last_attempt() -> None:
         (("no", ModelError("down"), GOOD), 2, [True, False, False]),
     ],
 )
-async def test_reasks_are_distinguished_from_votes(
+async def test_reasks_are_distinguished_from_later_calls(
     replies: tuple[str | ModelError, ...], reasks: int, asked_again: list[bool]
 ) -> None:
     asker = make_asker(ScriptedLLM(replies), reasks)
@@ -93,7 +93,7 @@ async def test_reasks_are_distinguished_from_votes(
         await judge(asker)
     with suppress(ModelError, ReplyError):
         if len(asker.recorder.history.model_calls) < len(replies):
-            await asker.ask_again("judge", 1)
+            await judge(asker)
     assert list(asker.recorder.history.asked_again()) == asked_again
 
 
@@ -114,27 +114,13 @@ async def test_calls_have_turn_numbers_per_role_and_a_schema() -> None:
     await judge(asker)
     assert [call.turn for call in model.calls] == [0, 1, 2]
     assert {call.pair_id for call in model.calls} == {"7"}
-    assert model.calls[0].schema == parsing.build_schema(parsing.LabelReply, model.calls[0].variables)
+    assert model.calls[0].schema == parsing.build_schema(parsing.LabelReply)
 
 
-async def test_ask_again_repeats_the_messages_verbatim() -> None:
-    model = ScriptedLLM([GOOD, '{"reason": "s", "label": 0}', "no", GOOD])
-    asker = make_asker(model)
-    await judge(asker)
-    assert (await asker.ask_again("judge", 1)).label == 0
-    assert (await asker.ask_again("judge", 2)).label == 1
-    assert [call.messages for call in model.calls[:3]] == [model.calls[0].messages] * 3
-    assert [call.turn for call in model.calls] == [0, 1, 2, 3]
-    assert model.calls[2].sample == model.calls[3].sample
-    assert (asker.has_asked("judge"), asker.has_asked("arbitrate")) == (True, False)
-
-
-async def test_votes_have_separate_cache_keys_and_vote_0_uses_the_round_number() -> None:
-    model = ScriptedLLM([GOOD] * 6)
+async def test_each_round_has_its_own_cache_key() -> None:
+    model = ScriptedLLM([GOOD] * 2)
+    gateway = Gateway(Models.of(model))
     for round_number in (0, 1):
-        asker = Asker(Gateway(Models.of(model)), Prompts(), Recorder(PAIR), pair_id="7", sample=round_number)
-        await judge(asker)
-        for vote in (1, 2):
-            await asker.ask_again("judge", vote)
-    assert [call.sample for call in model.calls[::3]] == [0, 1]
-    assert len({Gateway(Models.of(model)).compute_key(call) for call in model.calls}) == 6
+        await judge(Asker(gateway, Prompts(), Recorder(PAIR), pair_id="7", sample=round_number))
+    assert [call.sample for call in model.calls] == [0, 1]
+    assert len({gateway.compute_key(call) for call in model.calls}) == 2

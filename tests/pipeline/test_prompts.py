@@ -22,7 +22,7 @@ from agent.pipeline.asker import REASK
 from agent.pipeline.graph import collect_known_roles
 from agent.pipeline.prompts import Prompts, Role
 from agent.text import make_printable
-from agent.types import CaseOutcome, CaseResult, Cause, Message, QuerySpec, Reading, Simulated, Status, TestReport
+from agent.types import CaseOutcome, CaseResult, Cause, Message, Simulated, Status, TestReport
 
 BY_NAME = {role.name: role for role in (*collect_known_roles(), ANSWER, REASK)}
 PROMPTS = Prompts(roles=BY_NAME.values())
@@ -37,13 +37,11 @@ def make_variables(role: str, query: str = "reverse a list", code: str = "def f(
     values: dict[str, Any] = {
         "query": query, "question": query, "code": code, "context": code, "program": code, "output": query,
         "problem": query, "cause": code, "language": "python", "fence": "python", "criterion": "exact",
-        "marker": "# <candidate>", "may_correct": True, "may_abstain": True, "first_line": 3, "last_line": 9,
-        "reply": "text", "round": 1, "advice": (code, query), "stand_ins": (query,), "installed": (code,),
+        "marker": "# <candidate>", "reply": "text", "round": 1, "advice": (code, query), "stand_ins": (query,),
+        "installed": (code,),
         "report": TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(case,), message=query),
         "history": ({"command": query, "outcome": "failed", "output": code},),
-        "simulated": Simulated(status="passed", reason=code), "reading": query,
-        "signature": code, "surroundings": query, "weakness": code,
-        "spec": QuerySpec(readings=(Reading(text=query, requirements=(code, query)), Reading(text=code))),
+        "simulated": Simulated(status="passed", reason=code), "reading": query, "weakness": code,
     }  # fmt: skip
     return {name: values[name] for name in BY_NAME[role].variables}
 
@@ -159,10 +157,10 @@ def test_prompts_for_snippets_of_one_query_have_the_same_start(role: str) -> Non
     assert first[1].content[:end] == second[1].content[:end]
 
 
-BY_CRITERION = {"specify_query", "screen", "judge", "generate_test", "generate_blind", "arbitrate"}
-"""Roles that specify, test or judge requirements."""
+BY_CRITERION = {"screen", "judge", "generate_test", "arbitrate"}
+"""Roles that test or judge requirements."""
 
-WITHOUT_CRITERION = {"scaffold", "repair", "simulate", "judge_intent", "write_code", "prefer"}
+WITHOUT_CRITERION = {"repair", "simulate", "judge_intent", "write_code", "prefer"}
 """Roles that write or compare code, make a program run, predict its outcome, or look for search intent."""
 
 
@@ -170,10 +168,9 @@ def test_every_role_is_listed_as_dependent_on_the_criterion_or_not() -> None:
     assert set(ROLES) == BY_CRITERION | WITHOUT_CRITERION
 
 
-@pytest.mark.parametrize("spec", [True, False])
 @pytest.mark.parametrize("role", sorted(BY_CRITERION))
-def test_the_criterion_affects_roles_that_specify_judge_or_test(role: str, spec: bool) -> None:
-    values = {**make_variables(role), **({} if spec or role == "specify_query" else {"spec": None})}
+def test_the_criterion_affects_roles_that_judge_or_test(role: str) -> None:
+    values = make_variables(role)
     half = render(role, {**values, "criterion": "half"})[0].content
     assert half != render(role, values)[0].content
     assert "half" in half.lower()
@@ -189,20 +186,15 @@ def test_the_simulator_does_not_see_the_query() -> None:
     assert "reverse a list" not in render_text("simulate", query="reverse a list")
 
 
-READINGS = 2
-"""Number of readings in `make_variables`."""
 PARSERS: dict[str, Callable[[str], Any]] = {
-    "screen": partial(parsing.parse_screen, readings=READINGS),
-    "judge": partial(parsing.parse_label, readings=READINGS),
-    "arbitrate": partial(parsing.parse_label, readings=READINGS, may_abstain=True),
+    "screen": parsing.parse_screen,
+    "judge": parsing.parse_label,
+    "arbitrate": parsing.parse_label,
     "simulate": parsing.parse_simulation,
-    "specify_query": parsing.parse_spec,
     "judge_intent": parsing.parse_intent,
     "prefer": parsing.parse_preference,
-    "generate_test": partial(parsing.parse_program, fence="python", readings=READINGS),
-    "generate_blind": partial(parsing.parse_program, fence="python", readings=READINGS),
-    "scaffold": partial(parsing.parse_program, fence="python"),
-    "repair": partial(parsing.parse_repair, fence="python"),
+    "generate_test": partial(parsing.parse_program, fence="python"),
+    "repair": parsing.parse_commands,
     "write_code": partial(parsing.parse_code, fence="python"),
 }
 
@@ -217,10 +209,9 @@ def test_the_example_replies_of_a_prompt_can_be_parsed(role: str) -> None:
         PARSERS[role](example)  # raises UnreadableReply if the example violates the format
 
 
-@pytest.mark.parametrize("role", ["generate_test", "scaffold"])
-def test_the_examples_follow_the_rules_for_stand_ins_and_names(role: str) -> None:
-    python, system = PythonLanguage(), render(role, make_variables(role))[0].content
-    example = parsing.parse_program(system[system.index("```json\n{") :], "python", readings=2 * (role != "scaffold"))
+def test_the_example_follows_the_rules_for_stand_ins_and_names() -> None:
+    python, system = PythonLanguage(), render("generate_test", make_variables("generate_test"))[0].content
+    example = parsing.parse_program(system[system.index("```json\n{") :], "python")
     snippet = python.inspect("def ranking(self):\n    return sorted(self.scores, reverse=True)\n")
     program = python.insert(example.template + "\n\ndef test_a():\n    pass\n", snippet)
     (around,) = (node for node in ast.parse(program.source).body if isinstance(node, ast.ClassDef))

@@ -65,10 +65,10 @@ def verbose(body: dict[str, Any]) -> str:
     return answer(body).replace("{", "{" + " " * 8_000)
 
 
-def with_readings(body: dict[str, Any]) -> str:
-    """Return the replies of `answer`, and one reading for each query."""
+def with_intents(body: dict[str, Any]) -> str:
+    """Return the replies of `answer`, and search intent for each query."""
     if "return " not in body["messages"][1]["content"]:
-        return json.dumps({"readings": [{"reading": "r", "requirements": ["It returns."]}]})
+        return json.dumps({"reason": "r", "intent": "yes"})
     return answer(body)
 
 
@@ -203,25 +203,17 @@ class TestRun:
         requests = Counter((line["body"]["model"], '"label"' in str(line["body"])) for line in server.list_requests())
         assert requests == {("test-model", False): 41, ("another-model", True): 8}
 
-    async def test_shared_calls_and_votes_are_as_in_a_run_without_batches(
+    async def test_shared_calls_are_as_in_a_run_without_batches(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
-        nodes = {
-            "specify_query": {"specified": "screen"},
-            "screen": {"match": "rate_confidence", "non_match": "rate_confidence", "unclear": "arbitrate_or_abstain"},
-            "arbitrate_or_abstain": {"decided": "rate_confidence"},
-            "rate_confidence": {"rated": "end"},
-        }
-        variant = {"name": "voting", "start": "specify_query", "nodes": nodes}
         pairs = [pair.model_copy(update={"query": f"query {number % 2}"}) for number, pair in enumerate(PAIRS[:12])]
-        server, options = serve("with_readings"), {"variant": variant, "pairs": pairs}
+        server, options = serve("with_intents"), {"variant": "cosqa", "pairs": pairs}
         batched = await run(server, tmp_path / "a", **options)
         live = await run(server, tmp_path / "b", batch=False, **options)
         assert labels(batched) == labels(live)
-        assert [len(annotation.votes) for annotation in batched.values()] == [len(live[name].votes) for name in batched]
         calls = [sum(annotation.usage.calls for annotation in result.values()) for result in (batched, live)]
         assert calls[0] == calls[1] == len(server.count_replies())
-        assert sum("readings" in str(line["body"]["messages"][0]) for line in server.list_requests()) >= 2
+        assert sum("intent" in str(line["body"]["messages"][0]) for line in server.list_requests()) >= 2
 
     @pytest.mark.parametrize("attempts", [4, 1])
     async def test_a_run_waits_for_a_server_that_restarts(

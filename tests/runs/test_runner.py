@@ -512,6 +512,8 @@ async def test_a_user_node_that_always_raises_ends_the_run() -> None:
 
 
 async def test_an_exception_in_a_built_in_node_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.pipeline.nodes.generate_test.count_readings", lambda state: state["nothing"])
+    monkeypatch.setattr(
+        "agent.pipeline.nodes.generate_test.collect_pair_variables", lambda state, _tools: state["nothing"]
+    )
     with pytest.raises(KeyError):
         await annotate({"screen": [screen()], "generate_test": [program()]})

@@ -47,33 +47,17 @@ PRELUDE = (
 )
 
 
-@pytest.mark.parametrize("seed", ["0", "7"])
 @pytest.mark.parametrize("body", CHILD.values(), ids=CHILD)
-async def test_a_child_process_has(shared_sandbox: Sandbox, body: str, seed: str) -> None:
-    result = await shared_sandbox.run(make_job(PRELUDE + make_test_job(body).program, hash_seed=seed))
+async def test_a_child_process_has(shared_sandbox: Sandbox, body: str) -> None:
+    result = await shared_sandbox.run(make_job(PRELUDE + make_test_job(body).program))
     assert passes(result, "test_a"), (result.records, result.stderr)
 
 
-async def test_each_hash_seed_has_its_own_stable_order(shared_sandbox: Sandbox) -> None:
+async def test_sets_of_strings_have_a_stable_order(shared_sandbox: Sandbox) -> None:
     program = "def test_a(): print(hash('a'), *{'one', 'two', 'three', 'four', 'five', 'six', 'seven'})"
-    printed = {}
-    for seed in ("0", "1", "2"):
-        first = await shared_sandbox.run(make_job(program, hash_seed=seed))
-        assert passes(first, "test_a")
-        assert (await shared_sandbox.run(make_job(program, hash_seed=seed))).stdout == first.stdout
-        printed[seed] = first.stdout
-    assert printed["0"] == (await shared_sandbox.run(make_job(program))).stdout
-    assert len(set(printed.values())) == 3
-
-
-async def test_a_run_with_another_seed_times_out_and_signs_its_report(shared_sandbox: Sandbox) -> None:
-    hanging = make_test_job("import time\nwhile True: time.sleep(0.01)").program
-    result = await shared_sandbox.run(make_job(hanging, timeout=0.5, hash_seed="7"))
-    assert result.timed_out
-    assert [(frame.line, frame.function) for frame in result.hang if frame.file == "program.py"] == [(3, "test_a")]
-    forging = make_test_job("import os\nos.write(3, b'\\0\\0\\0\\x04abcd')").program
-    kinds = [record.kind for record in (await shared_sandbox.run(make_job(forging, hash_seed="7"))).records]
-    assert kinds.count("tamper") == 1
+    first, second = [await shared_sandbox.run(make_job(program)) for _ in range(2)]
+    assert passes(first, "test_a")
+    assert first.stdout == second.stdout
 
 
 async def test_a_stopped_program_is_killed(shared_sandbox: Sandbox) -> None:

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from agent.evaluation.scoring import build_report
-from agent.pipeline.history import Command, Execution, ModelCall, Mutant, NodeRun
+from agent.pipeline.history import Command, Execution, ModelCall, NodeRun
 from agent.runs.store.run_folder import RunFolder
 from agent.runs.store.run_view import load_run
 from agent.types import ErrorInfo, Pair, Status, TestReport
@@ -65,7 +65,7 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         make_program(HOSTILE, stand_ins=(HOSTILE,)),
         Execution(program=0, report=report, stdout=HOSTILE, stderr=HOSTILE, installed=(HOSTILE,), environment=HOSTILE),
         Command(command=HOSTILE, outcome="ran", output=HOSTILE),
-        Execution(program=0, report=report, purpose="mutant", mutant=Mutant(kind=HOSTILE, change=HOSTILE)),
+        Execution(program=0, report=report, purpose="sentinel"),
         NodeRun(node=HOSTILE, outcome=HOSTILE, seconds=1.0),
     )  # fmt: skip
     pair = Pair(id=HOSTILE, query=HOSTILE, code=HOSTILE, context=HOSTILE, meta={HOSTILE: HOSTILE})

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agent.pipeline.history import Command, Execution, History, HistoryItem, ModelCall, Mutant, NodeRun, Program
+from agent.pipeline.history import Command, Execution, History, HistoryItem, ModelCall, NodeRun, Program
 from agent.runs.store.run_folder import RunFolder
 from agent.types import (
     Annotation,
@@ -59,7 +59,7 @@ def make_program(source: str, **fields: Any) -> Program:
 def _make_tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, Any], list[HistoryItem]]:
     """Return the annotation fields and the events of a tested pair."""
     source = pair.code + "\n\n" + "\n".join(f"def test_{n}():\n    assert f({n}) == {n}" for n in range(4))
-    passes, vacuous = number % 4 != 0, number % 27 == 0
+    passes = number % 4 != 0
     outcome = CaseOutcome.PASSED if passes else CaseOutcome.FAILED
     cause = None if passes else Cause.SNIPPET
     cases = tuple(
@@ -67,9 +67,8 @@ def _make_tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[s
         for n in range(4)
     )
     status = Status.PASSED if passes else Status.FAILED
-    report = TestReport(status=status, cause=cause, cases=cases, vacuous=passes and vacuous)
+    report = TestReport(status=status, cause=cause, cases=cases)
     broken = TestReport(status=Status.ERROR, cause=Cause.DEPENDENCY, message="No module named 'numpy'")
-    mutant_report = TestReport(status=Status.PASSED if report.vacuous else Status.FAILED)
     answer, reason = _make_words(chance, 60), _make_words(chance, 25)
     repair: list[HistoryItem] = [
         Execution(program=0, report=broken, seconds=0.1),
@@ -83,8 +82,6 @@ def _make_tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[s
         "test": report,
         "stand_ins": ("FakeClient: a client",) if number % 3 == 0 else (),
         "repairs": int(is_repaired),
-        "strength": 0.0 if report.vacuous else 0.5,
-        "confidence": 0.55 + (number % 9) / 20,
     }
     task = f"{pair.query}\n{pair.code}\n"
     events: list[HistoryItem] = [
@@ -93,12 +90,8 @@ def _make_tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[s
         make_program(source),
         *(repair if is_repaired else ()),
         Execution(program=0, report=report, stdout=_make_words(chance, 20), exit_code=0, seconds=0.1),
+        Execution(program=0, report=TestReport(status=Status.FAILED), purpose="sentinel", seconds=0.05),
         NodeRun(node="execute", outcome="evidence", seconds=0.3),
-        Execution(program=0, report=mutant_report, purpose="mutant", seconds=0.05,
-                  mutant=Mutant(kind="returns_nothing", change="return None")),
-        Execution(program=0, report=TestReport(status=Status.PASSED), purpose="mutant", seconds=0.2, shared=True,
-                  mutant=Mutant(kind="swapped_comparison", change="< became >")),
-        NodeRun(node="check_validity", outcome="checked", seconds=0.3),
         _make_exchange("arbitrate", f"{task}{source}\n{'Decide. ' * 20}", reason),
         NodeRun(node="arbitrate", outcome="decided", seconds=1.5),
     ]  # fmt: skip
@@ -110,7 +103,7 @@ def commit(
 ) -> None:
     """Annotate a pair. One in three is tested, one in fifty undecided, one in fifty an error.
 
-    Among p0, p27, p54, …, passing tests are vacuous. `events` replaces the default events.
+    `events` replaces the default events.
     """
     chance = random.Random(number)
     is_tested = number % 3 == 0

@@ -28,7 +28,7 @@ def test_row_labels_have_at_most_two_lines(text: str) -> None:
     assert max(map(len, plain)) <= 26
 
 
-@pytest.mark.parametrize("name", ["label and test: passed, but 0", "decided by: arbitrate_or_abstain", "accuracy"])
+@pytest.mark.parametrize("name", ["label and test: passed, but 0", "decided by: arbitrate_with_evidence", "accuracy"])
 def test_row_labels_that_fit_on_two_lines_are_complete(name: str) -> None:
     axis = draw_intervals([Dot(name, 0.9, 0.8, 0.95)], alt="", unit="")["layout"]["yaxis"]
     assert axis["ticktext"][0].replace("<br>", " ") == name

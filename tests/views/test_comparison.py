@@ -17,10 +17,8 @@ from agent.views.report import find_run
 
 CALLS = {"asked": 9, "made": 3, "shared": 4, "earlier": 2, "separate": 8}
 SHARES = ("coverage", "selective_accuracy", "precision", "recall", "f1", "kappa", "alpha", "agreement", "rounds_alpha")
-MEANS = ("executed_share", "cases_per_program", "mean_strength", "cost_per_pair")
+MEANS = ("executed_share", "cases_per_program", "cost_per_pair")
 COUNTS = (
-    "tests_checked",
-    "tests_vacuous",
     "repairs_per_pair",
     "calls_per_pair",
     "tokens_per_pair",

@@ -20,7 +20,7 @@ def test_marks_describe_the_events_of_a_pair(tmp_path: Path) -> None:
     assert annotation is not None
     assert set(iterate_marks(Observation(annotation, history, gold=1))) >= {
         "program: written", "program: ran", "program: ran after repairs", "node: screen", "role: arbitrate",
-        "packages installed: installed", "stand-in: FakeClient", "mutant swapped_comparison: missed",
+        "packages installed: installed", "stand-in: FakeClient",
         "with gold, decided by: arbitrate", "with gold, stand-ins: stand-ins",
     }  # fmt: skip
     assert set(iterate_marks(Observation(annotation))) & {"node: screen", "with gold, decided by: arbitrate"} == set()

@@ -21,9 +21,8 @@ from tests.runs.store.samples import make_annotation, make_pair, open_folder
 from tests.views.review_runs import make_history, make_report, make_run
 
 PASSED, FAILED = make_report(2, 0), make_report(1, 1)
-VACUOUS = PASSED.model_copy(update={"vacuous": True})
 RAISED = Report(status=Status.ERROR, cause=Cause.SNIPPET)
-KEYWORDS = ("decide", "failed", "abstained", "test", "rounds", "votes", "reviewers", "confidence")
+KEYWORDS = ("decide", "failed", "test", "rounds", "reviewers", "generated")
 
 
 def annotation(pair_id: str, **fields: Any) -> Annotation:
@@ -51,14 +50,13 @@ def test_generated_pairs_are_the_matches_whose_code_a_model_wrote() -> None:
     assert [entry.id for entry in queue.entries] == ["match", "by majority"]
 
 
-def test_undecided_pairs_have_no_label_or_an_abstaining_arbiter() -> None:
+def test_undecided_pairs_have_no_label() -> None:
     error = ErrorInfo(type="ModelError", message="no reply")
     assert list_reasons(
         "undecided",
         annotation("decided", label=0),
         annotation("open"),
         annotation("failed", error=error),
-        annotation("abstained", label=0, abstained=True),
         annotation("tied", label=1),
         annotation("tied", label=0, round=1),
         annotation("majority", label=1),
@@ -66,12 +64,11 @@ def test_undecided_pairs_have_no_label_or_an_abstaining_arbiter() -> None:
     ) == {
         "open": ("decide",),
         "failed": ("failed",),
-        "abstained": ("abstained",),
         "tied": ("decide",),
     }
 
 
-def test_disputed_pairs_have_contradictory_tests_rounds_votes_or_reviewers() -> None:
+def test_disputed_pairs_have_contradictory_tests_rounds_or_reviewers() -> None:
     reviews = (
         review("reviewers", 1, "ann"),
         review("reviewers", 0, "bob"),
@@ -81,11 +78,10 @@ def test_disputed_pairs_have_contradictory_tests_rounds_votes_or_reviewers() -> 
     )
     assert list_reasons(
         "disputed",
-        annotation("agreed", label=1, test=PASSED, votes=(1, None, 1)),
+        annotation("agreed", label=1, test=PASSED),
         annotation("overruled", label=0, test=PASSED),
-        annotation("contradicted", label=1, test=FAILED, votes=(1, 0, 1)),
+        annotation("contradicted", label=1, test=FAILED),
         annotation("undecided", test=PASSED),
-        annotation("vacuous", label=0, test=VACUOUS),
         annotation("raised", label=1, test=RAISED),
         annotation("rounds", label=1),
         annotation("rounds", label=0, round=1),
@@ -97,23 +93,22 @@ def test_disputed_pairs_have_contradictory_tests_rounds_votes_or_reviewers() -> 
         reviews=reviews,
     ) == {
         "overruled": ("test",),
-        "contradicted": ("test", "votes"),
+        "contradicted": ("test",),
         "rounds": ("rounds",),
         "reviewers": ("reviewers",),
     }
 
 
-def test_low_confidence_pairs_are_sorted_and_need_a_confidence() -> None:
-    annotations = [annotation(name, label=1, confidence=value) for name, value in (("b", 0.9), ("a", 0.2), ("c", None))]
-    assert list(list_reasons("low-confidence", *annotations)) == ["a", "b"]
-
-
 def test_several_queues_are_concatenated_without_duplicates() -> None:
-    pairs = [[annotation("x", label=1, confidence=0.9)], [annotation("y", confidence=0.1)], [annotation("z", label=1)]]
-    queue = build_queue(("undecided", "low-confidence"), pairs, ())
-    assert [(entry.id, entry.round, len(entry.why)) for entry in queue.entries] == [("y", 0, 2), ("x", 0, 1)]
-    assert [re.findall(r"[.\d]+", entry.why[-1]) for entry in queue.entries] == [["0.10"], ["0.90"]]
-    assert all(word in queue.title for word in ("undecided", "low-confidence", "2"))
+    generated = {"source": "generated"}
+    pairs = [
+        [annotation("x", label=1, meta=generated), annotation("x", label=1, round=1), annotation("x", round=2)],
+        [annotation("y")],
+        [annotation("z", label=1, meta=generated, test=FAILED)],
+    ]
+    queue = build_queue(("undecided", "disputed", "generated"), pairs, ())
+    assert [(entry.id, len(entry.why)) for entry in queue.entries] == [("y", 1), ("z", 2), ("x", 1)]
+    assert all(word in queue.title for word in ("undecided", "disputed", "generated", "3"))
 
 
 def test_a_limit_keeps_the_first_pairs_and_appears_in_the_title() -> None:
@@ -124,7 +119,7 @@ def test_a_limit_keeps_the_first_pairs_and_appears_in_the_title() -> None:
 
 def test_an_unknown_queue_lists_the_known_ones() -> None:
     assert parse_kinds([*KINDS, "disputed"]) == KINDS
-    with pytest.raises(UsageError, match=r"'nope'.* undecided, disputed, low-confidence"):
+    with pytest.raises(UsageError, match=r"'nope'.* undecided, disputed, generated"):
         parse_kinds(["nope"])
 
 

@@ -124,7 +124,7 @@ def test_key_figures_and_funnel_count_pairs_by_majority_and_costs_of_all_rounds(
             for number, label in enumerate(labels[pair.id]):
                 annotation = Annotation(
                     id=pair.id, input_sha256="", label=label, round=number, decided_by="screen", usage=Usage(calls=1),
-                    screen_verdict=Verdict.MATCH, confidence=0.7,
+                    screen_verdict=Verdict.MATCH,
                 )  # fmt: skip
                 folder.commit(annotation, History(pair=pair))
     _, read = report(tmp_path / "run", tmp_path / "r.html")

@@ -48,7 +48,7 @@ def review(label: int | None, reason: str = "", reviewer: str = "ann") -> dict[s
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    return make_run(tmp_path / "run", {"p0": {"test": make_report(1, 1)}, "p1": {"label": 0, "confidence": 0.5}})
+    return make_run(tmp_path / "run", {"p0": {"test": make_report(1, 1)}, "p1": {"label": 0}})
 
 
 def test_a_blind_reviewer_sees_query_and_code_only(run: Path) -> None:

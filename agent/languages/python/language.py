@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from agent.errors import SnippetTooLarge
 from agent.languages.base import Language, MalformedProgram, Mutation, Program, Snippet
-from agent.languages.python import cases, dependencies, reporting, signatures
+from agent.languages.python import cases, dependencies, reporting
 from agent.languages.python.insertion import MARKER, place_snippet
 from agent.languages.python.inspection import examine
-from agent.languages.python.mutants import create_mutants, create_universal_mocks
+from agent.languages.python.mutants import create_mutants
 from agent.languages.python.source import PYTHON_VERSION, NewerSyntax, TooLarge, Unparsable, normalise
 from agent.sandbox.base import SENTINEL, RunResult, SandboxJob
 from agent.sandbox.dependencies.imports import find_requirement
@@ -58,18 +58,6 @@ class PythonLanguage(Language):
             stand_ins=cases.find_stand_ins(placement),
         )
 
-    def signature(self, snippet: Snippet) -> str | None:
-        """Return the snippet's functions and classes without function bodies, or None if there are none."""
-        return None if snippet.problem is not None else signatures.build_signature(snippet.code)
-
-    def surroundings(self, scaffold: str, snippet: Snippet) -> str:
-        """Return the definitions in the scaffolding of a snippet, without function bodies or values."""
-        return signatures.build_surroundings(scaffold, snippet.code)
-
-    def check_correction(self, program: Program, corrected: Program) -> None:
-        """Check that a corrected program changes nothing inside test functions."""
-        cases.check_correction(program, corrected)
-
     def job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob:
         """Return the sandbox job for a program."""
         return SandboxJob(
@@ -106,7 +94,3 @@ class PythonLanguage(Language):
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
         """Return mutants: first replacements that cannot be right, then copies of the snippet with small changes."""
         return create_mutants(snippet.code, limit)
-
-    def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:
-        """Return mutants that bind the snippet's names to an object that accepts any use."""
-        return create_universal_mocks(snippet.code)

@@ -19,7 +19,6 @@ from agent.languages.python.source import (
     parse,
     walk_scope,
 )
-from agent.sandbox.inside import read_source
 
 MAX_CHARACTERS = 20_000
 """Maximum length of a snippet to which small changes are made, in characters.
@@ -52,28 +51,6 @@ def _iterate_distinct(code: str) -> Iterator[Mutation]:
         if (dump := _dump_tree(text)) not in seen:
             seen.add(dump)
             yield Mutation(kind, change, Snippet(text))
-
-
-def create_universal_mocks(code: str) -> tuple[Mutation, ...]:
-    """Create mutants that bind the names of normalised code to an object that accepts any use.
-
-    The object is always false in the first mutant and always true in the second. A program that checks a result fails
-    with one of the two. Code that binds no names has no such mutants.
-    """
-    try:
-        imports, names = _list_definitions(parse(code))
-        if not names:
-            return ()
-        (mock,) = (node for node in parse(read_source("python_universal_mock")).body if isinstance(node, ast.ClassDef))
-        head = ast.unparse(ast.Module([*imports, mock], []))
-        mocks = []
-        for kind, truth in ((MutantKind.SAYS_NO, False), (MutantKind.SAYS_YES, True)):
-            text = f"{head}\n{mock.name}._truth = {truth}\n{' = '.join(names)} = {mock.name}()\n"
-            find_fragment_reason(text)
-            mocks.append(Mutation(kind, f"it accepts any use and is always {str(truth).lower()}", Snippet(text)))
-    except (Unparsable, RecursionError, MemoryError):
-        return ()
-    return tuple(mocks)
 
 
 def _list_definitions(tree: ast.Module) -> tuple[list[ast.stmt], list[str]]:

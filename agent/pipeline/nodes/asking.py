@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
 from agent.languages.canonical import canonicalise
 from agent.llm import parsing
-from agent.llm.parsing import OpenLabelReply
 from agent.pipeline.state import Node, Role, State, Step, Tools
 from agent.text import plural
 from agent.types import (
@@ -21,8 +19,6 @@ from agent.types import (
     CaseOutcome,
     CaseResult,
     Cause,
-    QuerySpec,
-    Reading,
     Simulated,
     Status,
     TestReport,
@@ -37,7 +33,6 @@ PAIR: dict[str, Any] = {
     "code": "def reverse(values):\n    return values[::-1]\n",
     "fence": "python",
     "context": "a method of a class",
-    "spec": QuerySpec(readings=(Reading(text="the list in reverse order", requirements=("a list comes back",)),)),
 }
 """Example of the result of `collect_pair_variables`."""
 EXECUTION: dict[str, Any] = {
@@ -55,32 +50,14 @@ def collect_query_variables(state: State, tools: Tools) -> dict[str, Any]:
 
 
 def collect_pair_variables(state: State, tools: Tools) -> dict[str, Any]:
-    """Return the query, code, language, Markdown fence, context, criterion and readings, and no other input fields."""
+    """Return the query, code, language, Markdown fence, context and criterion, and no other input fields."""
     pair = state["pair"]
     return {
         **collect_query_variables(state, tools),
         "code": pair.code,
         "fence": tools.language.fence,
         "context": pair.context,
-        "spec": state.get("spec"),
     }
-
-
-def count_readings(state: State) -> int:
-    """Return the number of readings that a reply may name, or 0 if the readings of the query were not requested."""
-    spec = state.get("spec")
-    return 0 if spec is None else len(spec.readings)
-
-
-def choose_reading(state: State, number: int | None) -> State:
-    """Return a state update with the reading that has the given number. If `number` is None, the update is empty."""
-    spec = state.get("spec")
-    return {} if spec is None or number is None else {"reading": spec.readings[number - 1].text}
-
-
-def find_match(state: State, reply: OpenLabelReply) -> str:
-    """Return the reading that the code meets according to a reply. If the label is not 1, return an empty string."""
-    return choose_reading(state, reply.reading).get("reading", "") if reply.label == 1 else ""
 
 
 def collect_execution_variables(state: State) -> dict[str, Any]:
@@ -107,7 +84,6 @@ def collect_execution_variables(state: State) -> dict[str, Any]:
 
 
 _LABEL = frozenset({"label", "decided_by", "reason"})
-SPECIFY = Role("specify_query", QUERY, parsing.SpecReply)
 INTENT = Role(INTENT_JUDGE, QUERY, parsing.IntentReply)
 SCREEN = Role("screen", PAIR, parsing.ScreenReply)
 JUDGE = Role("judge", PAIR, parsing.LabelReply)
@@ -115,30 +91,11 @@ PREFER = Role("prefer", PAIR, parsing.PreferenceReply)
 SIMULATE = Role("simulate", {**PAIR, "program": "assert 1 == 2"}, parsing.SimulationReply)
 
 
-class SpecifyQuery(Node):
-    """Ask for the plausible readings of the query and the requirements of each reading (not in the CoSQA+ paper).
-
-    The prompt contains the query, its language and the criterion, but nothing from a snippet. The prompt is therefore
-    the same for all snippets paired with a query. In a run, the call for a query is made once per round, even if the
-    run is resumed.
-    """
-
-    name = "specify_query"
-    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"specified": frozenset({"spec"})}
-    bypass = "specified"
-    roles = (SPECIFY,)
-
-    async def __call__(self, state: State, tools: Tools) -> Step:
-        """Return the readings."""
-        spec = await tools.asker.ask(SPECIFY, collect_query_variables(state, tools), parsing.parse_spec, shared=True)
-        return Step("specified", {"spec": spec})
-
-
 class JudgeIntent(Node):
     """Ask whether the query searches for code, before anyone looks at a snippet (CoSQA paper, section 3.2).
 
-    Pairs whose query has no search intent end without a label. As in `SpecifyQuery`, the prompt contains nothing from a
-    snippet, so one call per round serves all snippets paired with a query.
+    Pairs whose query has no search intent end without a label. The prompt contains nothing from a snippet, so one call
+    per round serves all snippets paired with a query, even if the run is resumed.
     """
 
     name = INTENT_JUDGE
@@ -191,8 +148,7 @@ class Screen(Node):
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the verdict. A clear verdict determines the label."""
-        parse = partial(parsing.parse_screen, readings=count_readings(state))
-        reply = await tools.asker.ask(SCREEN, collect_pair_variables(state, tools), parse)
+        reply = await tools.asker.ask(SCREEN, collect_pair_variables(state, tools), parsing.parse_screen)
         verdict = Verdict(reply.verdict)
         if verdict is Verdict.UNCLEAR:
             return Step("unclear", {"screen_verdict": verdict})
@@ -206,7 +162,6 @@ class Screen(Node):
                 "label": 1 if verdict is Verdict.MATCH else 0,
                 "decided_by": self.name,
                 "reason": reply.reason,
-                **choose_reading(state, reply.reading),
             },
         )
 
@@ -226,17 +181,8 @@ class Judge(Node):
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the label and the reason."""
-        parse = partial(parsing.parse_label, readings=count_readings(state))
-        reply = await tools.asker.ask(JUDGE, collect_pair_variables(state, tools), parse)
-        return Step(
-            "decided",
-            {
-                "label": reply.label,
-                "decided_by": self.name,
-                "reason": reply.reason,
-                **choose_reading(state, reply.reading),
-            },
-        )
+        reply = await tools.asker.ask(JUDGE, collect_pair_variables(state, tools), parsing.parse_label)
+        return Step("decided", {"label": reply.label, "decided_by": self.name, "reason": reply.reason})
 
 
 class Prefer(Node):
@@ -275,9 +221,6 @@ class Simulate(Node):
         return Step("simulated", {"simulated": Simulated(status=reply.status, reason=reply.reason)})
 
 
-UNDECIDED: Mapping[str, Literal[0] | None] = {"keep": None, "negative": 0}
-"""Label of an abstention for each value of the `abstain` setting."""
-
 ARBITRATE = Role(
     "arbitrate",
     {
@@ -288,7 +231,6 @@ ARBITRATE = Role(
         "stand_ins": ("Board",),
         "problem": "the snippet does not parse",
         "reading": "the list in reverse order",
-        "may_abstain": True,
     },
     parsing.LabelReply,
 )
@@ -304,8 +246,6 @@ class Arbitrate(Node):
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the label and the reason."""
         program, snippet = state.get("program"), state.get("snippet")
-        (role,) = self.roles
-        may_abstain = role.reply is parsing.OpenLabelReply
         variables = {
             **collect_pair_variables(state, tools),
             **collect_execution_variables(state),
@@ -314,27 +254,9 @@ class Arbitrate(Node):
             "stand_ins": () if program is None else program.stand_ins,
             "problem": None if snippet is None else snippet.problem,
             "reading": state.get("reading"),
-            "may_abstain": may_abstain,
         }
-        parse = partial(parsing.parse_label, readings=count_readings(state), may_abstain=may_abstain)
-        reply = await tools.asker.ask(role, variables, parse)
-        decided: State = {"label": reply.label, "decided_by": "arbitrate", "reason": reply.reason}
-        if reply.label is None:
-            return Step("decided", {**decided, "label": UNDECIDED[tools.config.abstain], "abstained": True})
-        return Step("decided", {**decided, "matched": find_match(state, reply)})
-
-
-class ArbitrateOrAbstain(Arbitrate):
-    """Ask for the label, or for an abstention if the evidence is inconclusive.
-
-    The label of an abstention is null, or 0 if the `abstain` setting is `negative`. `abstained` is set in both cases.
-    `decided_by` is `arbitrate`, so that tables of variants with and without this node are comparable.
-    """
-
-    name = "arbitrate_or_abstain"
-    plain = "arbitrate"
-    roles = (replace(ARBITRATE, reply=parsing.OpenLabelReply),)
-    settings = frozenset({"abstain"})
+        reply = await tools.asker.ask(ARBITRATE, variables, parsing.parse_label)
+        return Step("decided", {"label": reply.label, "decided_by": self.name, "reason": reply.reason})
 
 
 class ArbitrateByRule(Node):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from agent.languages.canonical import canonicalise
-from agent.pipeline.history import Command, Execution, Mutant, Program, Purpose
+from agent.pipeline.history import Command, Execution, Program, Purpose
 from agent.pipeline.state import Node, State, Step, Tools
 from agent.sandbox.base import Environment, RunResult, SandboxJob
 from agent.types import CaseOutcome, Cause, Status, TestReport
@@ -74,29 +74,26 @@ async def run_program(
     tools: Tools,
     *,
     purpose: Purpose = "test",
-    mutant: tuple[Mutant, Program] | None = None,
 ) -> tuple[RunResult, TestReport]:
-    """Run a program, or the program with a mutant in place of the snippet, and record the outcome.
+    """Run a program and record the outcome.
 
     Raises:
         SandboxError: every sandbox attempt failed.
     """
     result = await tools.sandbox.run(job)
-    report = tools.language.report(program if mutant is None else mutant[1], result)
-    outcome = report if mutant is None else TestReport(status=report.status, cause=report.cause)
+    report = tools.language.report(program, result)
     tools.history.add(
         Execution(
             program=tools.history.number_program(program),
             purpose=purpose,
-            mutant=None if mutant is None else mutant[0],
-            report=outcome,
+            report=report,
             environment=job.environment,
             installed=() if environment is None else environment.installed,
             exit_code=result.exit_code,
             signal=result.signal,
             timed_out=result.timed_out,
-            stdout=result.stdout if mutant is None else "",
-            stderr=result.stderr if mutant is None else "",
+            stdout=result.stdout,
+            stderr=result.stderr,
             seconds=result.seconds,
             shared=result.shared,
         )

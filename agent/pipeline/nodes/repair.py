@@ -1,7 +1,6 @@
 """Bug Fixer (CoSQA+ paper, section IV-C c): makes a program runnable in two stages.
 
-Stage 1 installs missing modules, and stage 2 asks the model for commands. Unlike in the paper, the model may also
-correct the program.
+Stage 1 installs missing modules, and stage 2 asks the model for commands.
 """
 
 from __future__ import annotations
@@ -9,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from agent.languages.base import MalformedProgram
 from agent.llm import parsing
-from agent.pipeline.history import Command, Program
+from agent.pipeline.history import Command
 from agent.pipeline.nodes.asking import EXECUTION, PAIR, collect_execution_variables, collect_pair_variables
 from agent.pipeline.nodes.execute import explain_dependency
 from agent.pipeline.state import Node, Role, State, Step, Tools
@@ -29,10 +27,6 @@ REPAIR = Role(
         "program": "import numpy",
         "round": 1,
         "history": ({"command": "pip install numpy", "outcome": "installed", "output": "numpy==2.3.5"},),
-        "may_correct": True,
-        "marker": "# <candidate>",
-        "first_line": 3,
-        "last_line": 4,
     },
 )
 
@@ -84,8 +78,9 @@ class Repair(Node):
         return update
 
     async def _run_commands(self, state: State, tools: Tools) -> tuple[bool, State]:
-        commands, update = await self._ask(state, tools)
-        changed, current = bool(update), state.get("environment")
+        commands = await tools.asker.ask(REPAIR, _collect_variables(state, tools), parsing.parse_commands)
+        update: State = {}
+        changed, current = False, state.get("environment")
         for command, step in read_commands(commands):
             if isinstance(step, Install):
                 environment = await _make_installer(tools).install(step.requirements, current, command=command)
@@ -96,10 +91,6 @@ class Repair(Node):
                 changed |= await self._run_command(command, step, tools)
         return changed, update
 
-    async def _ask(self, state: State, tools: Tools) -> tuple[tuple[str, ...], State]:
-        """Return the commands to run, and any other state changes from the reply."""
-        return await tools.asker.ask(REPAIR, _collect_variables(state, tools), parsing.parse_commands), {}
-
     async def _run_command(self, command: str, step: RunCommand | Refuse, tools: Tools) -> bool:
         """Run a command that installs nothing. Return whether it succeeded."""
         if isinstance(step, Refuse):
@@ -109,47 +100,6 @@ class Repair(Node):
         succeeded = result.exit_code == 0
         tools.history.add(Command(command=command, outcome="ran" if succeeded else "failed", output=result.output))
         return succeeded
-
-
-class RepairProgram(Repair):
-    """Accept a corrected program from the model as well as commands.
-
-    The snippet stays verbatim, as in any program. The test cases also stay verbatim (`check_correction`), because the
-    model sees the code here and must not adapt the expectations to it. A correction that breaks a rule, or that was
-    already run, is rejected with a reason. Every version of the program that was run is part of the evidence.
-    """
-
-    name = "repair_program"
-    plain = "repair"
-
-    async def _ask(self, state: State, tools: Tools) -> tuple[tuple[str, ...], State]:
-        language, program = tools.language, state["program"]
-        if language.fence in parsing.SHELLS:  # a block of commands would look like a program
-            return await super()._ask(state, tools)
-        snippet = state["snippet"] if "snippet" in state else language.inspect(state["pair"].code)
-        earlier_sources = {earlier.source for earlier in tools.history.history.programs}
-
-        def parse(text: str) -> tuple[parsing.RepairReply, Program | None]:
-            reply = parsing.parse_repair(text, language.fence)
-            if reply.program is None:
-                return reply, None
-            corrected = language.insert(reply.program.template, snippet)
-            if corrected.source in earlier_sources:
-                raise MalformedProgram("exactly this program was already run: correct the part that failed")
-            language.check_correction(program, corrected)
-            return reply, corrected
-
-        variables = {
-            **_collect_variables(state, tools),
-            "may_correct": True,
-            "marker": language.marker,
-            "first_line": program.first_line,
-            "last_line": program.last_line,
-        }
-        reply, corrected = await tools.asker.ask(REPAIR, variables, parse)
-        if corrected is None or reply.program is None:
-            return reply.commands, {}
-        return reply.commands, {"program": corrected.with_stand_ins((*program.stand_ins, *reply.program.stand_ins))}
 
 
 def _make_installer(tools: Tools) -> Installer:

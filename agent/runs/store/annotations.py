@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass
 from itertools import combinations, groupby, takewhile
 from operator import itemgetter
 from pathlib import Path
-from statistics import mean
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pydantic import ConfigDict
 
@@ -19,7 +18,7 @@ from agent.datasets.encoding import dumps
 from agent.datasets.sources import open_regular
 from agent.runs.store.files import append_line, decode_record, number_lines, open_run_file, reading, replacing, writing
 from agent.temp_database import TempDatabase, as_key, from_key
-from agent.types import INTENT_JUDGE, Annotation, Frozen, Round, Share, majority
+from agent.types import INTENT_JUDGE, Annotation, Frozen, Round, majority
 
 Label = Literal[0, 1] | None
 LabelStatus = Literal["1", "0", "undecided", "no_intent", "error"]
@@ -71,17 +70,14 @@ class PairLabel:
     """The label of a pair across all rounds: one line of `labels.jsonl`.
 
     `votes` are the labels of the rounds, in order. An undecided or failed round has a null vote. `errors` counts failed
-    rounds. `agreement` ignores failed rounds. `confidence` is the mean over the rounds that report a confidence. A
-    round with the other label contributes one minus its confidence. `confidence` is None if the pair has no label or
-    no round reports a confidence. `status` is the majority status: `undecided` if there is a tie, and `error` only if
-    every round failed.
+    rounds. `agreement` ignores failed rounds. `status` is the majority status: `undecided` if there is a tie, and
+    `error` only if every round failed.
     """
 
     id: str
     label: Label
     votes: tuple[Label, ...]
     agreement: float | None
-    confidence: float | None
     errors: int
     status: LabelStatus
 
@@ -95,45 +91,19 @@ class RoundLabel(Frozen):
     round: Round
     label: Label
     decided_by: str | None = None
-    confidence: Share | None = None
     error: dict[str, Any] | None
 
 
-class Vote(NamedTuple):
-    """The result of one round for a pair."""
-
-    status: LabelStatus
-    confidence: float | None = None
-
-    @classmethod
-    def of(cls, annotation: Annotation | RoundLabel) -> Vote:
-        """Build a vote from an annotation."""
-        return cls(get_status(annotation), annotation.confidence)
-
-    @property
-    def label(self) -> Label:
-        """The label, or None if the round is undecided, failed or found no search intent."""
-        return _LABELS.get(self.status)
-
-
-def combine_votes(identifier: str, votes: Sequence[Vote]) -> PairLabel:
-    """Return a pair's majority label. `votes` must be in the order of the rounds."""
-    index = find_majority_round([vote.status for vote in votes])
-    status: LabelStatus = "undecided" if index is None else votes[index].status
-    label = _LABELS.get(status)
-    confidences = [
-        vote.confidence if vote.label == label else 1 - vote.confidence
-        for vote in votes
-        if vote.label is not None and vote.confidence is not None
-    ]
+def combine_rounds(identifier: str, rounds: Sequence[LabelStatus]) -> PairLabel:
+    """Return a pair's majority label. `rounds` must be in the order of the rounds."""
+    index = find_majority_round(rounds)
+    status: LabelStatus = "undecided" if index is None else rounds[index]
     return PairLabel(
         id=identifier,
-        label=label,
-        votes=tuple(vote.label for vote in votes),
-        agreement=measure_agreement([vote.status for vote in votes if vote.status != "error"]),
-        # `mean` is exact. With a rounding error, the mean of equal confidences could fall into a lower bin.
-        confidence=mean(confidences) if confidences and label is not None else None,
-        errors=sum(vote.status == "error" for vote in votes),
+        label=_LABELS.get(status),
+        votes=tuple(map(_LABELS.get, rounds)),
+        agreement=measure_agreement([outcome for outcome in rounds if outcome != "error"]),
+        errors=rounds.count("error"),
         status=status,
     )
 
@@ -160,7 +130,7 @@ _CLOSED = -1
 REMEDY = "Delete that line to have its pair annotated again."
 _TABLES = """
 CREATE TABLE lines (
-    line INTEGER PRIMARY KEY, position INTEGER, size INTEGER, id BLOB, round INTEGER, status TEXT, confidence REAL,
+    line INTEGER PRIMARY KEY, position INTEGER, size INTEGER, id BLOB, round INTEGER, status TEXT,
     UNIQUE (id, round)
 )
 """
@@ -250,15 +220,14 @@ class AnnotationIndex:
 
     def iterate_labels(self) -> Iterator[PairLabel]:
         """Iterate over the majority labels of all pairs, sorted by id."""
-        rows = self._scratch.iterate("SELECT id, status, confidence FROM lines ORDER BY id, round")
+        rows = self._scratch.iterate("SELECT id, status FROM lines ORDER BY id, round")
         for key, pair_rows in groupby(rows, key=itemgetter(0)):
-            yield combine_votes(from_key(key), [Vote(*vote) for _, *vote in pair_rows])
+            yield combine_rounds(from_key(key), [status for _, status in pair_rows])
 
     def get_label(self, pair_id: str) -> PairLabel | None:
         """Return a pair's majority label, or None if the pair has no annotation."""
-        query = "SELECT status, confidence FROM lines WHERE id = ? ORDER BY round"
-        votes = [Vote(*row) for row in self._scratch.execute(query, (as_key(pair_id),))]
-        return combine_votes(pair_id, votes) if votes else None
+        rows = self._scratch.execute("SELECT status FROM lines WHERE id = ? ORDER BY round", (as_key(pair_id),))
+        return combine_rounds(pair_id, [status for (status,) in rows]) if rows else None
 
     def iterate_lines(self) -> Iterator[tuple[int, bytes]]:
         """Iterate over the last line for each pair and round with its line number, in file order."""
@@ -272,12 +241,12 @@ class AnnotationIndex:
                 yield decode_record(line, RoundLabel, location, expected=_EXPECTED, remedy=REMEDY), len(line)
 
     def _insert(self, lines: Iterable[tuple[Annotation | RoundLabel, int]]) -> None:
-        self._scratch.execute_many("INSERT OR REPLACE INTO lines VALUES (?, ?, ?, ?, ?, ?, ?)", self._build_rows(lines))
+        self._scratch.execute_many("INSERT OR REPLACE INTO lines VALUES (?, ?, ?, ?, ?, ?)", self._build_rows(lines))
 
     def _build_rows(self, lines: Iterable[tuple[Annotation | RoundLabel, int]]) -> Iterator[tuple[Any, ...]]:
         for annotation, size in lines:
             self._count += 1
-            yield self._count, self.end, size, as_key(annotation.id), annotation.round, *Vote.of(annotation)
+            yield self._count, self.end, size, as_key(annotation.id), annotation.round, get_status(annotation)
             self.end += size
 
     def _fetch_value(self, query: str) -> Any:

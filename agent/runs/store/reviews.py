@@ -44,7 +44,7 @@ Value = str | int | None
 FIELDS: Mapping[str, Callable[[Annotation], Value]] = {
     "decided_by": lambda annotation: annotation.decided_by,
     "label": lambda annotation: annotation.label,
-    "status": lambda annotation: annotation.test.outcome if annotation.test else None,
+    "status": lambda annotation: annotation.test.status.value if annotation.test else None,
     "cause": lambda annotation: annotation.test.cause.value if annotation.test and annotation.test.cause else None,
     "screen_verdict": lambda annotation: annotation.screen_verdict.value if annotation.screen_verdict else None,
     "stand_ins": lambda annotation: "some" if annotation.stand_ins else "none",

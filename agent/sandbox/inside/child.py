@@ -2,8 +2,6 @@
 
 This file is prepended to `supervisor.py` and never imported. It works on Python 3.8 and later. It imports few modules,
 because every import delays each pair. Importing `signal` alone would double the delay.
-
-With the `hash_seed` option, the child replaces itself with an interpreter that uses this hash seed.
 """
 
 from __future__ import annotations
@@ -112,9 +110,6 @@ def drop_privileges(memory: int, files: int, open_files: int, processes: int) ->
 
 
 def run_harness(job: HarnessJob, key: str) -> NoReturn:
-    seed = job.options.get("hash_seed", "")
-    if seed and seed != ENVIRONMENT["PYTHONHASHSEED"]:
-        restart_with_seed(job, key, seed)
     import builtins
     import faulthandler
     import types
@@ -204,34 +199,6 @@ def make_reporter(key: str) -> Callable[..., None]:
             data = data[write(3, data) :]
 
     return emit
-
-
-def restart_with_seed(job: HarnessJob, key: str, seed: str) -> NoReturn:
-    """Replace this process with an interpreter that uses another hash seed and runs the harness."""
-    import marshal
-
-    with open("/proc/self/cmdline", "rb") as file:
-        command = file.read().split(b"\0")[:-1]
-    state = os.memfd_create("run")
-    with open(state, "wb", closefd=False) as file:
-        marshal.dump((seed, key, job.program, job.cases, job.options, job.environment_path, HARNESS), file)
-    os.lseek(state, 0, os.SEEK_SET)
-    for fd in (3, 4, state):
-        os.set_inheritable(fd, True)
-    os.execve(sys.executable, [*command, b"%d" % state], {**os.environ, "PYTHONHASHSEED": seed})
-
-
-def continue_restarted(state: int) -> NoReturn:
-    """Run the harness after `restart_with_seed`."""
-    import marshal
-
-    global HARNESS
-    for fd in (3, 4):
-        os.set_inheritable(fd, False)
-    with open(state, "rb") as file:
-        seed, key, program, cases, options, environment, HARNESS = marshal.load(file)
-    ENVIRONMENT["PYTHONHASHSEED"] = seed
-    run_harness(HarnessJob(program, cases, options, environment), key)
 
 
 def execute(argv: list[str]) -> NoReturn:

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
         HarnessJob,
         execute,
         drop_privileges,
-        continue_restarted,
         load,
         prctl,
         run_harness,
@@ -311,8 +310,6 @@ def prepare() -> int:
 
 
 HARNESS: Any = None
-if len(sys.argv) > 4:
-    continue_restarted(int(sys.argv[4]))
 WAKE = prepare()
 send(b"h", b"")
 while True:

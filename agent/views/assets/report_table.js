@@ -12,7 +12,6 @@ const FIELDS = [
   ["label", "label", (row) => chip(row.label, row.label)],
   ["decided by", "decided_by", (row) => row.decided_by ?? "–"],
   ["test", "status", (row) => make("span", {}, row.status ?? "–", row.cause && make("span", { class: "quiet" }, ` ${row.cause}`))],
-  ["confidence", "confidence", (row) => formatNumber(row.confidence), true],
   ["gold", "gold", (row) => (row.gold === null ? "–" : String(row.gold)), true],
   ["time", "seconds", (row) => `${formatNumber(row.seconds, 1)} s`, true],
   ["cost", "cost", (row) => formatCost(row.cost), true],
@@ -28,7 +27,7 @@ let fields = FIELDS;
 
 async function showTable() {
   all = await loadRows();
-  fields = FIELDS.filter(([, key]) => !["confidence", "gold"].includes(key) || all.some((row) => row[key] !== null));
+  fields = FIELDS.filter(([, key]) => key !== "gold" || all.some((row) => row[key] !== null));
   byId("table").tHead.rows[0].append(...fields.map(buildHeading));
   addFilters(all);
   await restoreView();
@@ -105,9 +104,8 @@ byId("table").tBodies[0].addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// Filters list bins and marks in descending order. Other values are sorted by their number of pairs.
+// Filters list marks in descending order. Other values are sorted by their number of pairs.
 const NONE = "–";
-const bin = (number) => (number === null ? NONE : REPORT.bins[number]);
 const FACETS = {
   label: ["Label", (row) => row.label],
   majority: ["Label by majority", (row) => (REPORT.rounds > 1 ? row.majority : NONE)],
@@ -120,8 +118,6 @@ const FACETS = {
   gold: ["Gold", (row) => (row.gold === null ? NONE : String(row.gold) === row.label ? "equal" : "different")],
   stand_ins: ["Stand-ins", (row) => (row.stand_ins ? "some" : "none")],
   repairs: ["Repairs", (row) => (row.repairs ? "some" : "none")],
-  confidence: ["Confidence", (row) => bin(row.confidence_bin), true],
-  strength: ["Strength", (row) => bin(row.strength_bin), true],
   round: ["Round", (row) => String(row.round)],
   standing: ["Represents its pair", (row) => (row.standing ? "yes" : "no")],
   marks: ["Path", (row) => row.marks, true],

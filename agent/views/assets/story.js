@@ -1,6 +1,6 @@
 // Renders the steps that agent/views/story.py creates. Large steps are collapsed, except the last program and execution.
 
-const COLLAPSED = new Set(["fields", "reply", "program", "execution", "rerun", "mutants", "command"]);
+const COLLAPSED = new Set(["fields", "reply", "program", "execution", "rerun", "command"]);
 const OPEN_LAST = ["program", "execution"];
 
 const buildDetails = (title, open, ...content) => make("details", { open }, make("summary", {}, title), content);

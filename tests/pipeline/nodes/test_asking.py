@@ -33,7 +33,6 @@ def test_prompts_receive_only_query_code_language_and_context() -> None:
     variables = collect_pair_variables({"pair": pair}, make_tools())
     assert variables == {
         "query": "q", "code": "c", "language": "python", "fence": "python", "context": "ctx", "criterion": "half",
-        "spec": None,
     }  # fmt: skip
 
 

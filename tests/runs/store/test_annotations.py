@@ -15,10 +15,10 @@ from agent.runs.store.annotations import (
     AnnotationIndex,
     AnnotationLog,
     Key,
-    Vote,
-    combine_votes,
+    combine_rounds,
     decode_annotation,
     encode_annotation,
+    get_status,
 )
 from agent.types import Annotation
 from tests.runs.store.samples import make_annotation, make_error, make_full_annotation
@@ -46,12 +46,12 @@ def test_a_line_has_the_documented_fields(path: Path) -> None:
     write(path, make_full_annotation())
     record = json.loads(path.read_text())
     documented = (
-        "schema id input_sha256 round label decided_by reason screen_verdict test simulated stand_ins reading strength "
-        "votes confidence abstained audited repairs installed seconds usage error meta"
+        "schema id input_sha256 round label decided_by reason screen_verdict test simulated stand_ins reading audited "
+        " repairs installed seconds usage error meta"
     )
     assert set(record) == set(documented.split())
     counts = {"passed": 1, "failed": 1, "errors": 1}
-    assert record["test"].items() >= {"status": "failed", "cause": None, "vacuous": False, **counts}.items()
+    assert record["test"].items() >= {"status": "failed", "cause": None, **counts}.items()
     assert record["test"]["cases"][1] == {
         "name": "test_b",
         "outcome": "failed",
@@ -89,7 +89,7 @@ def test_the_index_equals_a_dict_of_the_annotations(path: Path, results: list[tu
         assert list(index.iterate_keys()) == sorted(last)
         assert list(index.iterate_keys(failed=True)) == sorted(key for key in last if last[key].error is not None)
         assert list(index.group_by_pair()) == by_pair
-        labels = [combine_votes(rounds[0].id, [Vote.of(annotation) for annotation in rounds]) for rounds in by_pair]
+        labels = [combine_rounds(rounds[0].id, list(map(get_status, rounds))) for rounds in by_pair]
         assert list(index.iterate_labels()) == [index.get_label(pair_id) for pair_id in ids] == labels
         assert [index.list_rounds(pair_id) for pair_id in ids] == [[a.round for a in rounds] for rounds in by_pair]
         for key, annotation in last.items():
@@ -121,7 +121,6 @@ def test_a_truncated_last_line_is_removed_before_the_next_append(path: Path, len
                 ({"round": 10**25}, "round: "),
                 ({"error": "no"}, "error: "),
                 *(({"label": label}, "label: ") for label in ([1], "1", 7)),
-                *(({"confidence": share}, "confidence: ") for share in ("x", 7, True)),
             )
         ),
         (b'{"schema":1,"id":"a","round":0,"error":null}', "label: "),
@@ -139,8 +138,6 @@ def test_a_damaged_complete_line_is_located_and_the_file_is_unchanged(path: Path
 @pytest.mark.parametrize(
     "field",
     [
-        {"confidence": 1e308},
-        {"strength": 1.5},
         {"seconds": -1},
         {"repairs": 10**400},
         {"usage": {"calls": 10**300}},

@@ -58,7 +58,7 @@ def make_shared_exchange(
 ) -> ModelCall:
     cost = {"saved" if cached else "usage": Usage(calls=1, input_tokens=5)}
     return ModelCall(
-        role="specify_query", key=key, messages=(), reply=reply, model="m", problem=problem, attempt=attempt,
+        role="judge_intent", key=key, messages=(), reply=reply, model="m", problem=problem, attempt=attempt,
         shared=True, cached=cached,
         **cost,
     )  # fmt: skip

@@ -17,8 +17,7 @@ from agent.runs.store.annotations import (
     Label,
     LabelStatus,
     PairLabel,
-    Vote,
-    combine_votes,
+    combine_rounds,
     compute_vote_share,
     find_majority_round,
     measure_agreement,
@@ -36,37 +35,26 @@ def test_agreement_equals_the_share_of_equal_pairs(outcomes: list[Label]) -> Non
     assert measure_agreement(outcomes[:1]) is None
 
 
-def combine(*rounds: Vote) -> PairLabel:
-    return combine_votes("a", rounds)
+def combine(*rounds: LabelStatus) -> PairLabel:
+    return combine_rounds("a", rounds)
 
 
 def test_the_agreement_of_a_run_is_the_mean_over_pairs_and_ignores_errors() -> None:
-    one, zero, failed = Vote("1"), Vote("0"), Vote("error")
-    rounds = [(one, one), (one, zero), (one, failed), (failed, failed)]
-    labels = [combine(*votes) for votes in rounds]
+    rounds: list[tuple[LabelStatus, ...]] = [("1", "1"), ("1", "0"), ("1", "error"), ("error", "error")]
+    labels = [combine(*statuses) for statuses in rounds]
     assert [label.agreement for label in labels] == [1.0, 0.0, None, None]
     assert Tally(votes=Counter(rounds)).agreement == fmean([1.0, 0.0])
     assert [(label.label, label.errors, label.status == "undecided") for label in labels] == [
         (1, 0, False), (None, 0, True), (1, 1, False), (None, 2, False)
     ]  # fmt: skip
-    assert Tally(votes=Counter([(one,)])).agreement is None
+    assert Tally(votes=Counter([("1",)])).agreement is None
 
 
 def test_an_undecided_round_votes_and_a_failed_round_does_not() -> None:
-    one, undecided, failed = Vote("1"), Vote("undecided"), Vote("error")
-    assert combine(one, undecided, undecided).label is None
-    assert combine(one, undecided).label is None
-    assert combine(one, one, undecided).label == 1
-    assert combine(one, failed, failed).label == 1
-
-
-def test_confidence_is_the_mean_over_rounds_with_the_complement_for_the_other_label() -> None:
-    rounds = [Vote("1", 0.9), Vote("1", 0.8), Vote("0", 0.7)]
-    assert combine(*rounds).confidence == pytest.approx(fmean([0.9, 0.8, 0.3]))
-    assert combine(Vote("1", 0.9), Vote("0", 0.9)).confidence is None
-    assert combine(Vote("1")).confidence is None
-    for confidence in (0.1, 0.3, 0.6, 0.7, 0.8, 0.9):  # without rounding errors
-        assert combine(*[Vote("1", confidence)] * 3).confidence == confidence
+    assert combine("1", "undecided", "undecided").label is None
+    assert combine("1", "undecided").label is None
+    assert combine("1", "1", "undecided").label == 1
+    assert combine("1", "error", "error").label == 1
 
 
 @pytest.mark.parametrize(("rounds", "status", "share"), [
@@ -77,7 +65,7 @@ def test_confidence_is_the_mean_over_rounds_with_the_complement_for_the_other_la
 def test_the_vote_share_counts_the_rounds_with_the_majority_status(
     rounds: list[LabelStatus], status: LabelStatus, share: float
 ) -> None:
-    assert combine(*map(Vote, rounds)).status == status
+    assert combine(*rounds).status == status
     assert compute_vote_share(rounds, len(rounds)) == pytest.approx(share)
     assert compute_vote_share(rounds, 4) == pytest.approx(share * len(rounds) / 4)
 
@@ -101,17 +89,16 @@ def test_a_closed_run_has_one_label_per_pair_in_input_order(tmp_path: Path) -> N
             folder.commit(make_annotation(pair_id, label=label, round=number), make_evidence(pair_id))
         folder.commit(make_error("1"), make_evidence("1"))
     assert read_labels(tmp_path / "run") == [
-        {"id": "0", "label": 1, "votes": [1, 1, 0], "agreement": 1 / 3, "confidence": None, "errors": 0, "status": "1"},
+        {"id": "0", "label": 1, "votes": [1, 1, 0], "agreement": 1 / 3, "errors": 0, "status": "1"},
         {
             "id": "1",
             "label": None,
             "votes": [None],
             "agreement": None,
-            "confidence": None,
             "errors": 1,
             "status": "error",
         },
-        {"id": "2", "label": 0, "votes": [0], "agreement": None, "confidence": None, "errors": 0, "status": "0"},
+        {"id": "2", "label": 0, "votes": [0], "agreement": None, "errors": 0, "status": "0"},
     ]
 
 
