@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -56,6 +57,10 @@ def _parse_json(value: Any) -> Any:
         return json.loads(value)
     except ValueError as error:
         raise PydanticCustomError("json", "Input should be JSON") from error
+
+
+def _parse_list(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
 
 
 class ModelSettings(BaseModel):
@@ -228,7 +233,7 @@ class SandboxConfig(BaseModel):
     image: Trusted[str | None] = Field(
         default=None, min_length=1, description="Docker image to run programs in, with Python 3.8 or later"
     )
-    mount_ro: Trusted[tuple[str, ...]] = Field(
+    mount_ro: Trusted[Annotated[tuple[str, ...], BeforeValidator(_parse_list)]] = Field(
         default=(),
         description="File or folder to mount read-only, as HOST:BOX (its path on the host and in the sandbox)",
     )
@@ -283,13 +288,17 @@ class Config(BaseModel):
     tracing: TracingConfig = TracingConfig()
 
 
-def build_config(
+C = TypeVar("C", bound=Config)
+
+
+def validate_settings(
+    kind: type[C],
     settings: Mapping[str, Any],
-    base: Config | None = None,
+    base: C | None = None,
     *,
     labels: Mapping[str, str] | None = None,
     strict: bool = False,
-) -> Config:
+) -> C:
     """Return `base`, or the defaults, updated with settings such as `{"variant": "ps_fa", "runner.concurrency": 4}`.
 
     `labels` maps keys to the names used in error messages, such as command-line options. If `strict` is set, strings
@@ -304,9 +313,13 @@ def build_config(
             raise ConfigError(f"setting {key!r}: a key must be a string such as 'runner.concurrency'")
         _set_value(tree, key, value)
     try:
-        return Config.model_validate(tree, strict=strict)
+        return kind.model_validate(tree, strict=strict)
     except ValidationError as error:
-        raise ConfigError(explain_errors(error, Config, labels or {})) from error
+        raise ConfigError(explain_errors(error, kind, labels or {})) from error
+
+
+build_config = partial(validate_settings, Config)
+"""`validate_settings` for a `Config`."""
 
 
 def explain_errors(error: ValidationError, kind: type[BaseModel], labels: Mapping[str, str]) -> str:
@@ -350,10 +363,8 @@ def _explain_error(problem: Any, kind: type[BaseModel], labels: Mapping[str, str
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         near = ", ".join(_suggest_settings(key, [*collect_setting_fields(kind)]))
-        others = [name for name in kind.model_fields if name not in Config.model_fields]
         suggestion = f", did you mean {near}?" if near else ""
-        listed = f"valid settings: {', '.join(others)}, and the settings listed by agent annotate -c help"
-        return f"unknown setting {key!r}{suggestion} ({listed if others else '-c help lists all settings'})"
+        return f"unknown setting {key!r}{suggestion} (agent annotate -c help lists all settings)"
     if problem["type"] == "model_type":
         return f"setting {key} is a group; set one of its settings, as in {key}.NAME=VALUE"
     value = "nothing" if problem["input"] in ("", None) else repr(problem["input"])

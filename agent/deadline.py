@@ -36,7 +36,7 @@ class Deadline:
         """
         now = now or datetime.now().astimezone()
         if re.fullmatch(r"[\d.]+", text):
-            raise ValueError("add a unit, as in 8h, 90m or 45s (to limit a single model call, use --call-timeout)")
+            raise ValueError("add a unit, as in 8h, 90m or 45s (to limit a single model call, set call_timeout)")
         match = _DURATION.fullmatch(text)
         parts = match.groupdict("0") if match else {}
         try:

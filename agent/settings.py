@@ -46,6 +46,10 @@ class Settings(Config, ModelSettings):
         description="File that caches model replies across runs; by default, commands use a file in your cache folder",
     )
 
+    def to_config(self) -> Config:
+        """Return the settings that are part of `Config`."""
+        return Config(**{name: getattr(self, name) for name in Config.model_fields})
+
 
 MODEL_SETTINGS = (*ModelSettings.model_fields, "prices")
 """Settings that are parameters of `agent.llm.models.parse_model`."""

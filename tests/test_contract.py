@@ -62,7 +62,7 @@ OUTPUTS = (
     "corpus queries corpus/queries.txt -o corpus/queries.jsonl",
     "corpus code corpus/code -o corpus/codes.jsonl",
     "corpus candidates corpus/queries.jsonl corpus/codes.jsonl --searcher bm25 --combine rrf -o corpus/pairs.jsonl",
-    "corpus decontaminate corpus/pairs.jsonl --against pairs.jsonl -o corpus/clean.jsonl",
+    "corpus decontaminate corpus/pairs.jsonl --benchmark pairs.jsonl -o corpus/clean.jsonl",
     "corpus split run -o split --to jsonl",
     "corpus describe run",
     "corpus stackexchange corpus/Posts.xml -o answers --languages c",

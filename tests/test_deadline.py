@@ -64,7 +64,7 @@ def test_a_time_with_a_date_is_exact() -> None:
 
 @pytest.mark.parametrize("text", ["3600", 3600, "8", "0730", "1.5", "20261123"])
 def test_a_number_without_a_unit_is_rejected(text: str | int) -> None:
-    with pytest.raises(ConfigError, match=f"runner.deadline: .*8h.*--call-timeout.*{text}"):
+    with pytest.raises(ConfigError, match=f"runner.deadline: .*8h.*call_timeout.*{text}"):
         build_config({"runner.deadline": text})
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from agent.cli import corpus, requests, retrieval, runs
-from agent.cli.declaring import SettingsCommand, add_options
+from agent.cli.declaring import Group, add_options
 from agent.cli.options import (
     AnnotateOptions,
     AsJson,
@@ -31,6 +31,7 @@ from agent.cli.train_options import TrainOptions
 
 app = typer.Typer(
     name="agent",
+    cls=Group,
     help="Decide whether code exactly matches a search query, using tests executed in a sandbox as evidence.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -61,7 +62,7 @@ def root(
         raise typer.Exit
 
 
-@app.command(cls=SettingsCommand)
+@app.command()
 @add_options
 def annotate(
     pairs: PairsFiles,
@@ -81,7 +82,7 @@ def annotate(
     run(pairs, tuple(without or ()), options, dry_run=dry_run)
 
 
-@app.command(cls=SettingsCommand)
+@app.command()
 @add_options
 def ablate(
     pairs: PairsFiles,
@@ -113,7 +114,7 @@ def ablate(
     run(pairs, gold, variants, against, options)
 
 
-@app.command("exec", cls=SettingsCommand)
+@app.command("exec")
 @add_options
 def execute(
     program: Annotated[
@@ -139,7 +140,7 @@ def execute(
     run(program, code, options, install=install, as_json=as_json)
 
 
-@app.command(cls=SettingsCommand)
+@app.command()
 @add_options
 def doctor(
     sandbox: Annotated[
@@ -186,7 +187,8 @@ def show(
         typer.Argument(metavar="ID", help="Id of a pair. Omit it to show the summary of the run and list its pairs."),
     ] = None,
     prompts: Annotated[
-        bool, typer.Option(help="Also print prompts, and print replies in full, including the programs.")
+        bool,
+        typer.Option("--with-prompts", help="Also print prompts, and print replies in full, including the programs."),
     ] = False,
     number: Annotated[int | None, typer.Option("--round", min=0, metavar="N", help="Show only this round.")] = None,
     as_json: AsJson = False,
@@ -205,7 +207,7 @@ def show(
     run(run_folder, pair_id, options, round=number, prompts=prompts, as_json=as_json)
 
 
-@app.command(cls=SettingsCommand)
+@app.command()
 @add_options
 def replay(
     run_folder: RunFolder,
@@ -254,9 +256,9 @@ def score(
             help="Review to use for each reviewer and pair: the last blind review, or the last review of any kind."
         ),
     ] = "blind",
-    errors: Annotated[
+    mistakes: Annotated[
         bool,
-        typer.Option("--errors", help="List false and missed matches of runs with deciding node, test and reason."),
+        typer.Option("--mistakes", help="List false and missed matches of runs with deciding node, test and reason."),
     ] = False,
     min_agreement: Annotated[
         float | None,
@@ -285,7 +287,7 @@ def score(
         field_map,
         round=round,
         reviews=reviews,
-        list_errors=errors,
+        list_errors=mistakes,
         min_agreement=min_agreement,
         seed=seed,
         resamples=resamples,
@@ -307,7 +309,7 @@ def review(run_folder: RunFolder, *, options: ReviewOptions) -> None:
     run(run_folder, options)
 
 
-@app.command(cls=SettingsCommand)
+@app.command()
 @add_options
 def prefer(
     a: Annotated[Path, typer.Argument(metavar="RUN_A", help="Folder of a run, or a file of pairs with labels.")],
@@ -436,11 +438,11 @@ app.add_typer(corpus.app, name="corpus")
 app.add_typer(retrieval.app, name="retrieval")
 app.add_typer(requests.app, name="requests")
 app.add_typer(runs.app, name="runs")
-environments = typer.Typer(no_args_is_help=True, help="List and remove cached environments.")
+environments = typer.Typer(cls=Group, no_args_is_help=True, help="List and remove cached environments.")
 app.add_typer(environments, name="env")
 
 
-@environments.command("list", cls=SettingsCommand)
+@environments.command("list")
 @add_options
 def list_environments(as_json: AsJson = False, *, options: EnvOptions) -> None:
     """List cached environments with their packages, size and last use.
@@ -452,7 +454,7 @@ def list_environments(as_json: AsJson = False, *, options: EnvOptions) -> None:
     show(options, as_json=as_json)
 
 
-@environments.command("prune", cls=SettingsCommand)
+@environments.command("prune")
 @add_options
 def prune_environments(
     older_than: Annotated[

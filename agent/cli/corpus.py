@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli.declaring import SettingsCommand, add_options
+from agent.cli.declaring import Group, add_options
 from agent.cli.options import (
     AnswerOptions,
     AsJson,
@@ -21,7 +21,9 @@ from agent.cli.options import (
     Split,
 )
 
-app = typer.Typer(no_args_is_help=True, help="Turn queries and code into candidate pairs for `agent annotate`.")
+app = typer.Typer(
+    cls=Group, no_args_is_help=True, help="Turn queries and code into candidate pairs for `agent annotate`."
+)
 
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output file.")]
 
@@ -133,7 +135,7 @@ def stackexchange(
     run(posts, out, languages=languages, site=site, force=force, as_json=as_json)
 
 
-@app.command(cls=SettingsCommand)
+@app.command()
 @add_options
 def answer(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of `agent corpus stackexchange`.")],
@@ -205,13 +207,13 @@ def candidates(
     run(queries, codes, searcher, out, field_map, rules=rules, options=embedder, force=force, as_json=as_json)
 
 
-@app.command(cls=SettingsCommand)
+@app.command()
 @add_options
 def fill(
     run_folder: RunFolder,
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="File to write, such as filled.jsonl.")],
     variant: Annotated[str, typer.Option(metavar="NAME|FILE", help="Variant that tests every code.")] = "no_screen",
-    attempts: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of codes for each query.")] = 3,
+    snippets_per_query: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number to write.")] = 3,
     force: Force = False,
     *,
     options: FillOptions,
@@ -219,7 +221,7 @@ def fill(
     """Ask a model for code for each query of a run that has no match, and keep the code that passes a test."""
     from agent.cli.corpus_fill import run
 
-    run(run_folder, out, variant, attempts, force=force, options=options)
+    run(run_folder, out, variant, snippets_per_query, force=force, options=options)
 
 
 @app.command()
@@ -227,7 +229,7 @@ def decontaminate(
     pairs: Annotated[
         str, typer.Argument(metavar="PAIRS", help="File of pairs or of codes, or a pattern such as 'pairs/*.jsonl'.")
     ],
-    against: Annotated[
+    benchmark: Annotated[
         list[str],
         typer.Option(metavar="BENCHMARK", help="Benchmark to compare with, as in `agent retrieval run`. Repeatable."),
     ],
@@ -246,7 +248,17 @@ def decontaminate(
     """
     from agent.cli.corpus_decontaminate import run
 
-    run(pairs, against, out, field_map, codes=codes or [], force=force, as_json=as_json, language=language, split=split)
+    run(
+        pairs,
+        benchmark,
+        out,
+        field_map,
+        codes=codes or [],
+        force=force,
+        as_json=as_json,
+        language=language,
+        split=split,
+    )
 
 
 @app.command()

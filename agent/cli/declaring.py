@@ -1,138 +1,92 @@
-"""Adds the options declared in a class to a command. Builds options for settings from the settings' fields."""
+"""Adds the options declared in a class to a command, and helps users of options that have been removed."""
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
-from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from shlex import quote
+from typing import Annotated, Any, get_origin, get_type_hints
 
-import typer
-from typer.core import TyperCommand
+from typer.core import TyperGroup
 
-from agent.cli.options import SettingOptions
-from agent.sandbox.registry import CHOICES
-
-if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
-
-_CHOICES = {"sandbox.backend": CHOICES}
-"""Accepted values, keyed by setting, of settings whose fields do not declare their accepted values."""
+_RENAMED = {
+    "decontaminate --against": "--benchmark",
+    "fill --attempts": "--snippets-per-query",
+    "score --alpha": "--stability",
+    "score --errors": "--mistakes",
+    "show --limit": "--per-page",
+    "show --prompts": "--with-prompts",
+    "train --max-tokens": "--text-tokens",
+    "train --temperature": "--softmax-temperature",
+}
+"""New names of options, keyed by command and old name."""
 _PARAMETER = "options"
 
 
-class SettingsCommand(TyperCommand):
-    """A command that builds its options for settings on first use.
+class Group(TyperGroup):
+    """A group of commands. Its help shows whole sentences, and an unknown option that was removed gets a hint."""
 
-    These options require pydantic, which is slow to import.
-    """
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the declared options and the options for settings."""
-        *declared, help_option = super().get_params(ctx)
-        return [*declared, *self._make_setting_options().values(), help_option]
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands with their first sentences, which Typer truncates to one line by default."""
+        for command in self.commands.values():
+            command.short_help = command.get_short_help_str(limit=500)
+        super().format_commands(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
-        """Pass the settings from the command line to the command as `ctx.obj`."""
-        values = {setting: ctx.params.pop(option.name) for setting, option in self._make_setting_options().items()}
-        ctx.obj = {setting: value for setting, value in values.items() if value not in (None, [], ())}
-        return super().invoke(ctx)
-
-    def _make_setting_options(self) -> Mapping[str, Any]:
-        return _make_setting_options(self.callback.options_class)  # type: ignore[union-attr]  # set by `add_options`
-
-
-@functools.cache
-def _make_setting_options(kind: type[SettingOptions]) -> Mapping[str, Any]:
-    from agent.config import collect_setting_fields
-    from agent.settings import Settings as AllSettings
-
-    fields_by_setting = collect_setting_fields(AllSettings)
-    names = {setting: setting.replace(".", "_") for setting in kind.flags.values()}
-
-    def command(**_: Any) -> None:
-        """Provide the signature that Typer reads."""
-
-    _set_signature(
-        command,
-        [
-            inspect.Parameter(
-                names[setting],
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None,
-                annotation=_make_option(flag, setting, fields_by_setting[setting], kind.default),
-            )
-            for flag, setting in kind.flags.items()
-        ],
-    )
-    app = typer.Typer(add_completion=False)
-    app.command()(command)
-    options_by_name = {option.name: option for option in typer.main.get_command(app).params}
-    return {setting: options_by_name[name] for setting, name in names.items()}
+        """Run a command. If it does not have an option, say what replaces the option."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:  # Typer's NoSuchOption is private
+            option = getattr(error, "option_name", None)
+            if hint := _find_replacement(option, getattr(error, "ctx", None)):
+                error.message = f"No such option: {option}. Pass {hint} instead."  # type: ignore[attr-defined]
+                error.possibilities = None  # type: ignore[attr-defined]
+            raise
 
 
-def _make_option(flag: str, setting: str, field: FieldInfo, default: str | None) -> Any:
-    """Return the annotation from which Typer builds the option for a setting."""
-    types = [member for member in get_args(field.annotation) if member is not NoneType] or [field.annotation]
-    kind: Any = types[0] if len(types) == 1 and types[0] in (bool, int, float, Path) else str
-    if setting in _CHOICES:
-        kind = Literal[_CHOICES[setting]]
-    elif get_origin(field.annotation) is Literal:
-        kind = field.annotation
-    elif get_origin(types[0]) is Literal:
-        kind = types[0]
-    elif get_origin(field.annotation) is tuple:
-        kind = list[str]
-    bounds = {name: getattr(bound, name) for bound in field.metadata for name in ("ge", "le") if hasattr(bound, name)}
-    default_value = field.get_default(call_default_factory=True)
-    default_text = default or ("" if default_value in (None, False, (), {}) else default_value)
-    repeatable = " Repeatable." if kind == list[str] else ""
-    text = f"{field.description}.{repeatable}{f' [default: {default_text}]' if default_text else ''}"
-    return Annotated[kind | None, typer.Option(flag, help=text, min=bounds.get("ge"), max=bounds.get("le"))]
+def _find_replacement(option: str | None, context: Any) -> str | None:
+    """Return the new name of an option, or a `-c` for the setting of this name if the command has settings."""
+    if option is None or context is None:
+        return None
+    if not any(parameter.name == "assignments" for parameter in context.command.params):
+        return _RENAMED.get(f"{context.info_name} {option}")
+    from agent.cli.reference import describe_settings
+
+    name = option.lstrip("-").replace("-", "_")
+    examples = {setting.key.rpartition(".")[2]: f"-c {quote(setting.example)}" for setting in describe_settings()}
+    return _RENAMED.get(f"{context.info_name} {option}") or examples.get(name) or examples.get(f"{name}_mb")
 
 
 def add_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option to a command for each annotated field of its options class.
 
-    The options class is the type of the `options` parameter. If it is a subclass of `SettingOptions`, declare the
-    command with `cls=SettingsCommand`.
+    The options class is the type of the `options` parameter. A subclass removes an option by redeclaring its field
+    without an annotation.
     """
     resolved = get_type_hints(command, include_extras=True)
     options_class = resolved[_PARAMETER]
     hints = get_type_hints(options_class, include_extras=True)
     declared = [option for option in fields(options_class) if get_origin(hints[option.name]) is Annotated]
-    has_settings = issubclass(options_class, SettingOptions)
 
-    def run(context: typer.Context, **values: Any) -> None:
+    def run(**values: Any) -> None:
         own_values = {option.name: values.pop(option.name) for option in declared}
-        command(**values, options=options_class(**own_values, **({"values": context.obj} if has_settings else {})))
+        command(**values, options=options_class(**own_values))
 
-    _set_signature(
-        run,
-        [
-            inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
-            *(
-                parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=resolved[name])
-                for name, parameter in inspect.signature(command).parameters.items()
-                if name != _PARAMETER
-            ),
-            *(
-                inspect.Parameter(
-                    option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=hints[option.name]
-                )
-                for option in declared
-            ),
-        ],
-    )
+    parameters = [
+        *(
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=resolved[name])
+            for name, parameter in inspect.signature(command).parameters.items()
+            if name != _PARAMETER
+        ),
+        *(
+            inspect.Parameter(
+                option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=hints[option.name]
+            )
+            for option in declared
+        ),
+    ]
     run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.options_class = options_class  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
-
-
-def _set_signature(function: Callable[..., None], parameters: list[inspect.Parameter]) -> None:
-    """Set the signature and the annotations, from which Typer reads the parameters."""
-    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -45,7 +45,7 @@ _TEST_CALL = Call(
 _REPORT_FINDING = "do not run untrusted programs in this sandbox; report the finding as described in SECURITY.md"
 _SET_INDEX = "set pip's index (pip config set global.index-url URL) or HTTPS_PROXY; cached environments still work"
 _CHECK_ACCOUNT = "check --model, --base-url and the API key"
-_CHANGE_OPTIONS = "try other request options: --reply-format, --thinking, --max-tokens, --extra-body, --call-timeout"
+_CHANGE_OPTIONS = "with -c, try other values of reply_format, thinking, max_tokens, extra_body or call_timeout"
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ async def _check_models(settings: ChosenSettings) -> list[Diagnosis]:
     try:
         models = settings.models(attempts=1)
     except UsageError as error:
-        listed_names = names if isinstance(names, str) else ", ".join(names)
+        listed_names = names if isinstance(names, str) else ", ".join(names.values())
         return [Diagnosis("model", listed_names, False, str(error), needed=True)]
     return [await _check_model(model) for model in models.list_models()]
 

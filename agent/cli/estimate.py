@@ -60,7 +60,7 @@ def _format_number(value: float) -> str:
 
 def _describe_cost(forecast: Forecast) -> str:
     if forecast.cost_usd is None:
-        return "unknown: pass a file with the model's prices (--prices)"
+        return "unknown: pass a file with the model's prices (-c prices=FILE)"
     return format_cost(forecast.cost_usd)
 
 

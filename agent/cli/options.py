@@ -1,11 +1,10 @@
-"""Options that several commands share. An option for a setting declares only its flag and the setting."""
+"""Options that several commands share. A setting has an option only if many users change it. `-c` sets the others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,51 +17,25 @@ if TYPE_CHECKING:
 else:
     Sandboxes, Formats = Literal[CHOICES], Literal[NAMES]
 
-MODEL_FLAGS = {
-    "--base-url": "base_url",
-    "--reply-format": "reply_format",
-    "--thinking": "thinking",
-    "--temperature": "temperature",
-    "--max-tokens": "max_tokens",
-    "--extra-body": "extra_body",
-    "--call-timeout": "call_timeout",
+SETTINGS = {
+    "base_url": "base_url",
+    "prompts": "prompts",
+    "cache": "cache",
+    "variant": "variant",
+    "concurrency": "runner.concurrency",
+    "budget": "runner.budget_usd",
+    "deadline": "runner.deadline",
+    "batch": "runner.batch",
+    "engine": "runner.engine",
+    "address": "runner.address",
+    "rounds": "runner.rounds",
+    "criterion": "pipeline.criterion",
+    "timeout": "pipeline.test_timeout",
+    "sandbox": "sandbox.backend",
+    "python": "sandbox.python",
+    "requirements": "sandbox.requirements",
 }
-SANDBOX_FLAGS = {
-    "--sandbox": "sandbox.backend",
-    "--image": "sandbox.image",
-    "--memory": "sandbox.memory_mb",
-    "--mount-ro": "sandbox.mount_ro",
-    "--python": "sandbox.python",
-}
-PACKAGE_FLAGS = {"--requirements": "sandbox.requirements", "--exclude-newer": "sandbox.exclude_newer"}
-CALL_FLAGS = {
-    **MODEL_FLAGS,
-    "--attempts": "attempts",
-    "--prices": "prices",
-    "--prompts": "prompts",
-    "--cache": "cache",
-    "--concurrency": "runner.concurrency",
-    "--calls-per-minute": "runner.calls_per_minute",
-    "--tokens-per-minute": "runner.tokens_per_minute",
-    "--budget": "runner.budget_usd",
-    "--max-tokens-total": "runner.max_tokens_total",
-    "--deadline": "runner.deadline",
-}
-RUN_FLAGS = {
-    **CALL_FLAGS,
-    **SANDBOX_FLAGS,
-    **PACKAGE_FLAGS,
-    "--criterion": "pipeline.criterion",
-    "--timeout": "pipeline.test_timeout",
-    "--pair-timeout": "pipeline.pair_timeout",
-    "--audit-screen": "pipeline.audit_screen",
-    "--rounds": "runner.rounds",
-    "--engine": "runner.engine",
-    "--address": "runner.address",
-    "--batch": "runner.batch",
-    "--otel/--no-otel": "tracing.otel",
-}
-"""Settings, keyed by flag. The type, bounds, default and help text of an option are taken from the setting's field."""
+"""Settings that have an option of their own, keyed by the name of the option. `-c` sets all settings."""
 
 
 def _print_settings_on_help(settings: list[str] | None) -> list[str] | None:
@@ -83,25 +56,21 @@ Models = Annotated[
         "model for that role only, as in screen=NAME. Repeatable.",
     ),
 ]
-Settings = Annotated[
+Assignments = Annotated[
     list[str] | None,
     typer.Option(
         "--config",
         "-c",
         metavar="KEY=VALUE",
-        help="Value for any setting, such as sandbox.memory_mb=512; `-c help` lists the settings. Repeatable.",
+        help="Value for any setting, such as temperature=0.5; `-c help` lists the settings. Repeatable.",
         callback=_print_settings_on_help,
         is_eager=True,
     ),
 ]
-SettingsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--settings",
-        metavar="FILE",
-        help="Settings file that you trust. It overrides your own settings file and those in the working folder.",
-    ),
-]
+SettingsFile = Annotated[Path | None, typer.Option("--settings", help="Settings file that you trust.")]
+Cache = Annotated[Path | None, typer.Option(help="File that caches model replies across runs.")]
+Batch = Annotated[bool | None, typer.Option("--batch", help="Use OpenAI's Batch API, for half the price.")]
+SandboxName = Annotated[Sandboxes | None, typer.Option(help="Sandbox backend [default: auto].")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 Without = Annotated[
     list[str] | None,
@@ -140,9 +109,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON o
 class SearcherOptions:
     """Options for searchers with an embedding model. The fields are those of `EmbedderOptions`."""
 
-    base_url: Annotated[
-        str | None, typer.Option(help="URL of the server for openai:MODEL [default: OPENAI_BASE_URL].")
-    ] = None
+    base_url: Annotated[str | None, typer.Option(help="Server for openai:MODEL [default: OPENAI_BASE_URL].")] = None
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run the Python code that an hf:NAME model contains.")
     ] = False
@@ -150,78 +117,61 @@ class SearcherOptions:
         Literal["cls", "mean", "last", "own"] | None,
         typer.Option(help="Pooling for an hf:NAME model that has no built-in recipe."),
     ] = None
-    query_prefix: Annotated[
-        str | None,
-        typer.Option(
-            help="Text that an embedding model receives before each query [default: from the model or its recipe]."
-        ),
-    ] = None
-    code_prefix: Annotated[
-        str | None,
-        typer.Option(
-            help="Text that an embedding model receives before each snippet [default: from the model or its recipe]."
-        ),
-    ] = None
+    query_prefix: Annotated[str | None, typer.Option(help="Text before each query [default: the model's].")] = None
+    code_prefix: Annotated[str | None, typer.Option(help="Text before each snippet [default: the model's].")] = None
 
 
 @dataclass(frozen=True)
 class SettingOptions:
-    """Options for settings.
+    """Options for settings: those of the fields that `SETTINGS` lists, and `-c` for all settings."""
 
-    `flags` maps each flag to its setting. `values` maps settings to the values from the command line.
-    """
-
-    flags: ClassVar[Mapping[str, str]] = {}
-    default: ClassVar[str | None] = None
-    """The default to print in help texts instead of the field's default."""
-
-    values: Mapping[str, Any] = field(default_factory=dict)
     settings_file: SettingsFile = None
+    assignments: Assignments = None
 
-    @property
-    def assignments(self) -> list[str]:
-        """The values of `-c`."""
-        return []
+    def collect_values(self) -> dict[str, Any]:
+        """Return the settings that have been set by their own options."""
+        return {SETTINGS[name]: value for name, value in vars(self).items() if name in SETTINGS and value is not None}
 
     def collect_flags(self) -> dict[str, str]:
         """Return the flag of each setting on the command line, or `-c` with the setting's name."""
-        flags = {setting: flag.partition("/")[0] for flag, setting in self.flags.items() if setting in self.values}
-        assigned = [assignment.partition("=")[0].strip() for assignment in self.assignments]
+        flag_of = {setting: f"--{name.replace('_', '-')}" for name, setting in SETTINGS.items()}
+        assigned = [assignment.partition("=")[0].strip() for assignment in self.assignments or ()]
+        flags = {setting: flag_of[setting] for setting in self.collect_values()}
         return {**flags, **{setting: f"-c {setting}" for setting in assigned}}
 
 
 @dataclass(frozen=True)
-class ConfigOptions(SettingOptions):
-    """Options for some settings, and `-c` for all settings."""
-
-    settings: Settings = None
-
-    @property
-    def assignments(self) -> list[str]:
-        """The values of `-c`."""
-        return self.settings or []
-
-
-@dataclass(frozen=True)
 class ModelOptions(SettingOptions):
-    """Options for models and model calls."""
+    """Options for models."""
 
-    flags: ClassVar[Mapping[str, str]] = MODEL_FLAGS
     model: Models = None
+    base_url: Annotated[str | None, typer.Option(help="URL of the model server, ending in /v1.")] = None
 
 
 @dataclass(frozen=True)
 class ImportOptions(ModelOptions):
     """Options for `agent requests import`."""
 
-    flags: ClassVar[Mapping[str, str]] = {**MODEL_FLAGS, "--prices": "prices", "--cache": "cache"}
+    cache: Cache = None
 
 
 @dataclass(frozen=True)
-class AnswerOptions(ModelOptions):
+class CallOptions(ModelOptions):
+    """Options for models and model calls."""
+
+    prompts: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder with your own prompt templates.")] = (
+        None
+    )
+    cache: Cache = None
+    concurrency: Annotated[str | None, typer.Option(help="Pairs in progress at a time [default: auto].")] = None
+    budget: Annotated[float | None, typer.Option(help="Maximum cost of the run in US dollars.")] = None
+    deadline: Annotated[str | None, typer.Option(help="When to stop, such as 8h or 07:30.")] = None
+
+
+@dataclass(frozen=True)
+class AnswerOptions(CallOptions):
     """Options for `agent corpus answer`."""
 
-    flags: ClassVar[Mapping[str, str]] = {flag: CALL_FLAGS[flag] for flag in CALL_FLAGS if flag != "--reply-format"}
     language: Annotated[str | None, typer.Option(help="Language of the questions [default: all].")] = None
     split: Annotated[str, typer.Option(help="Split with the questions.")] = "test"
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Ask only the first N questions.")] = None
@@ -230,24 +180,31 @@ class AnswerOptions(ModelOptions):
 
 
 @dataclass(frozen=True)
-class ExecOptions(ConfigOptions):
+class ExecOptions(SettingOptions):
     """Options for `agent exec`."""
 
-    flags: ClassVar[Mapping[str, str]] = {**SANDBOX_FLAGS, **PACKAGE_FLAGS, "--timeout": "pipeline.test_timeout"}
+    sandbox: SandboxName = None
+    python: Annotated[str | None, typer.Option(help="Python version that runs programs, such as 3.9.")] = None
+    requirements: Annotated[str | None, typer.Option(help="File with packages for all programs.")] = None
+    timeout: Annotated[float | None, typer.Option(help="Seconds per execution of a program [default: 15].")] = None
 
 
 @dataclass(frozen=True)
-class EnvOptions(ConfigOptions):
+class EnvOptions(SettingOptions):
     """Options for `agent env`."""
 
-    flags: ClassVar[Mapping[str, str]] = {"--sandbox": "sandbox.backend"}
+    sandbox: SandboxName = None
 
 
 @dataclass(frozen=True)
-class RunOptions(ModelOptions, ConfigOptions):
+class RunOptions(ExecOptions, CallOptions):
     """Options for models, sandboxes, pairs and the run folder."""
 
-    flags: ClassVar[Mapping[str, str]] = RUN_FLAGS
+    batch: Batch = None
+    engine: Annotated[Literal["local", "ray"] | None, typer.Option(help="Annotate here, or in Ray workers.")] = None
+    address: Annotated[str | None, typer.Option(help="Ray cluster: HOST:6379 or auto [default: new].")] = None
+    rounds: Annotated[int | None, typer.Option(help="Rounds per pair; the majority wins [default: 1].")] = None
+    criterion: Annotated[Literal["exact", "half"] | None, typer.Option(help="Match all of the query, or half.")] = None
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Run folder [default: a folder in runs/ that is named after the pairs]."),
@@ -266,13 +223,19 @@ class RunOptions(ModelOptions, ConfigOptions):
 class AnnotateOptions(RunOptions):
     """Options for a run of one variant."""
 
-    flags: ClassVar[Mapping[str, str]] = {"--variant": "variant", **RUN_FLAGS}
+    variant: Annotated[str | None, typer.Option(help="Variant, as in `agent graph` [default: full].")] = None
 
 
 @dataclass(frozen=True)
 class ExportOptions(AnnotateOptions):
-    """Options for `agent requests export`."""
+    """Options for `agent requests export`, which sends no request and has no run folder."""
 
+    budget: float | None = None
+    deadline: str | None = None
+    batch: bool | None = None
+    engine: Literal["local", "ray"] | None = None
+    address: str | None = None
+    retry_errors: bool = False
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="File to write (required).")] = None
 
 
@@ -280,25 +243,30 @@ class ExportOptions(AnnotateOptions):
 class PoolOptions(AnnotateOptions):
     """Options for annotating the pool of a retrieval folder, that is, the top results that have no grade yet.
 
-    The retrieval folder determines the run folder and the input fields.
+    The retrieval folder determines the run folder and the pairs.
     """
 
     out: Path | None = None
     field_map: str | None = None
+    on_bad_line: Literal["fail", "skip"] = "fail"
 
 
 @dataclass(frozen=True)
-class FillOptions(PoolOptions):
-    """Options for `agent corpus fill`, which tests each code once and has its own --variant and --attempts."""
+class FillOptions(RunOptions):
+    """Options for `agent corpus fill`, which tests each snippet once."""
 
-    flags: ClassVar[Mapping[str, str]] = {k: v for k, v in RUN_FLAGS.items() if k not in ("--attempts", "--rounds")}
+    engine: Literal["local", "ray"] | None = None
+    address: str | None = None
+    rounds: int | None = None
+    out: Path | None = None
     limit: Annotated[int | None, typer.Option(min=1, help="Fill only the first N queries without a match.")] = None
+    field_map: str | None = None
     on_bad_line: Literal["fail", "skip"] = "fail"
     unsupported: Literal["fail", "judge", "skip"] = "fail"
 
 
 @dataclass(frozen=True)
-class ReplayOptions(ConfigOptions):
+class ReplayOptions(SettingOptions):
     """Options for `agent replay`."""
 
     settings_file: Path | None = None
@@ -319,12 +287,10 @@ class PageOptions:
 
 
 @dataclass(frozen=True)
-class PreferOptions(PageOptions, ModelOptions, ConfigOptions):
+class PreferOptions(PageOptions, CallOptions):
     """Options for `agent prefer`. Without a model, a person chooses on the review page."""
 
-    flags: ClassVar[Mapping[str, str]] = {
-        flag: name for flag, name in RUN_FLAGS.items() if not name.startswith(("pipeline", "sandbox", "runner.rounds"))
-    }
+    batch: Batch = None
     field_map: Map = None
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the choices [default: runs/prefer-A-B].")
@@ -377,8 +343,12 @@ class ListOptions:
         str | None, typer.Option(metavar="TEXT", help="List only pairs whose query contains this text, ignoring case.")
     ] = None
     page: Annotated[int, typer.Option(min=1, metavar="N", help="Page of the list to print.")] = 1
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Number of annotations per page.")] = 40
+    per_page: Annotated[int, typer.Option(min=1, metavar="N", help="Number of annotations per page.")] = 40
 
     def list_changed_flags(self) -> list[str]:
         """Return the flags of the options that differ from their defaults."""
-        return [f"--{option.name}" for option in fields(self) if getattr(self, option.name) != option.default]
+        return [
+            f"--{option.name.replace('_', '-')}"
+            for option in fields(self)
+            if getattr(self, option.name) != option.default
+        ]

@@ -132,7 +132,7 @@ def _build_config(options: ReplayOptions, sandbox: RecordedSandbox, executions: 
     settings: dict[str, Any] = {f"sandbox.{name}": value for name, value in recorded.sandbox.model_dump().items()}
     settings |= {f"pipeline.{name}": value for name, value in recorded.pipeline.model_dump().items()}
     settings["sandbox.pool"] = min(4, options.concurrency, executions)
-    config = read_config(settings, options.assignments)
+    config = read_config(settings, options.assignments or ()).to_config()
     sandbox.check(config)
     return config
 

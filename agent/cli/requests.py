@@ -7,16 +7,17 @@ from typing import Annotated
 
 import typer
 
-from agent.cli.declaring import SettingsCommand, add_options
+from agent.cli.declaring import Group, add_options
 from agent.cli.options import AsJson, ExportOptions, ImportOptions, PairsFiles, Without
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     help="Send a run's model calls through your own batch system. Repeat these steps: export, send, import, annotate.",
 )
 
 
-@app.command(cls=SettingsCommand)
+@app.command()
 @add_options
 def export(
     pairs: PairsFiles,
@@ -35,7 +36,7 @@ def export(
     export(pairs, tuple(without or ()), options)
 
 
-@app.command("import", cls=SettingsCommand)
+@app.command("import")
 @add_options
 def import_(
     outputs: Annotated[

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli.declaring import SettingsCommand, add_options
+from agent.cli.declaring import Group, add_options
 from agent.cli.options import AsJson, Codes, Language, Map, PoolOptions, SearcherOptions, Split, Without
 
-app = typer.Typer(no_args_is_help=True, help="Measure how well code searchers answer queries.")
+app = typer.Typer(cls=Group, no_args_is_help=True, help="Measure how well code searchers answer queries.")
 
 Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Folder written by `agent retrieval run`, such as RUN/retrieval.")
@@ -97,9 +97,11 @@ def score(
     ] = "labels",
     seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap.")] = 0,
     resamples: Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples of the queries.")] = 2000,
-    alpha: Annotated[
+    stability: Annotated[
         bool,
-        typer.Option("--alpha", help="Also report the stability of each metric across test sets (Cronbach's alpha)."),
+        typer.Option(
+            "--stability", help="Also report the stability of each metric across test sets (Cronbach's alpha)."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -117,7 +119,7 @@ def score(
         judge=judge,
         which=queries,
         settings=BootstrapSettings(seed=seed, resamples=resamples),
-        alpha=alpha,
+        alpha=stability,
         as_json=as_json,
     )
 
@@ -145,7 +147,7 @@ def compare(
     compare(folder, metric or [], searcher or [], against, as_json=as_json)
 
 
-@app.command(cls=SettingsCommand)
+@app.command()
 @add_options
 def judge(
     folder: Folder,

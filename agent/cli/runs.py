@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from agent.cli.declaring import Group
 from agent.cli.options import AsJson
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.")]
 
 
-class _ListByDefault(TyperGroup):
+class _ListByDefault(Group):
     """A command group that runs the `list` command by default, as in `agent runs FOLDER`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

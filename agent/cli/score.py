@@ -47,7 +47,7 @@ def run(
     settings = BootstrapSettings(seed=seed, resamples=resamples)
     if any(map(is_answers_file, labels)):
         if {gold, round, min_agreement} != {None} or list_errors or reviews != "blind":
-            raise UsageError("--gold, --round, --reviews, --errors and --min-agreement require runs or labels.")
+            raise UsageError("--gold, --round, --reviews, --mistakes and --min-agreement require runs or labels.")
         _score_answers(labels, settings, as_json=as_json)
         return
     with Console(stderr=True).status("scoring"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,12 +12,12 @@ import yaml
 
 from agent.cli.options import ModelOptions, RunOptions, SettingOptions
 from agent.cli.text import Console, print_text
-from agent.config import Config, build_config
+from agent.config import Config, validate_settings
 from agent.errors import ConfigError
-from agent.llm.models import Models, are_scripted
+from agent.llm.models import Models, are_scripted, parse_choices
 from agent.pipeline.graph import Variant, collect_roles, find_readers, load_variant, writes_programs
 from agent.runs.store.user_folder import get_default_cache
-from agent.settings import EXTRA_SETTINGS, MODEL_SETTINGS, Source, describe_value, merge_sources, read_sources
+from agent.settings import MODEL_SETTINGS, Settings, Source, describe_value, merge_sources, read_sources
 
 _FORMER_CACHE = Path("runs/cache.sqlite")
 
@@ -31,16 +32,16 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def read_config(settings: Mapping[str, Any], assignments: Iterable[str]) -> Config:
+def read_config(
+    settings: Mapping[str, Any], assignments: Iterable[str], labels: Mapping[str, str] | None = None
+) -> Settings:
     """Return the configuration from `settings`, overridden by `key=value` assignments.
+
+    `labels` maps keys to the names used in error messages.
 
     Raises:
         ConfigError: an assignment does not have the form key=value, a key is unknown, or a value is out of range.
     """
-    return build_config(_assign(settings, assignments))
-
-
-def _assign(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
     values = dict(settings)
     for assignment in assignments:
         key, separator, text = assignment.partition("=")
@@ -48,20 +49,24 @@ def _assign(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[str
             raise ConfigError(
                 f"-c {assignment}: not in the form KEY=VALUE. Pass a setting and a value, such as runner.rounds=3."
             )
-        try:
-            value = yaml.load(text, _Loader)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"-c {assignment}: the value is not valid YAML: {error}") from error
         values.pop(key.strip(), None)  # the last assignment wins, even if it sets a whole group
-        values[key.strip()] = value
-    return values
+        values[key.strip()] = _parse_value(assignment, key, text)
+    return validate_settings(Settings, values, labels=labels)
+
+
+def _parse_value(assignment: str, key: str, text: str) -> Any:
+    try:
+        # unlike other settings, the fields of a request have no declared types
+        return json.loads(text) if key.partition(".")[0].strip() == "extra_body" else yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"-c {assignment}: the value is not valid YAML or JSON: {error}") from error
 
 
 class ChosenSettings:
-    """The settings of a command. Options override all other sources (see `read_sources`).
+    """The settings of a command. Options override all other sources (see `read_sources`), and `-c` overrides options.
 
-    `names` contains the model names, either keyed by role or as passed on the command line. `overrides` takes
-    precedence over all sources.
+    `names` contains the model names, keyed by role unless there is only one. `overrides` takes precedence over all
+    sources.
 
     Raises:
         ConfigError: a source is invalid.
@@ -72,20 +77,17 @@ class ChosenSettings:
         self, console: Console, options: SettingOptions | None = None, *, overrides: Mapping[str, Any] | None = None
     ) -> None:
         options = options or SettingOptions()
-        model_names = options.model if isinstance(options, ModelOptions) else None
         sources = read_sources(file=options.settings_file)
         _print_sources(console, sources)
-        chosen = {*options.collect_flags(), *(overrides or {}), *(["model"] if model_names else [])}
-        values = merge_sources(sources, chosen)
-        values |= options.values
-        model_settings = {key: values.pop(key) for key in EXTRA_SETTINGS if key in values}
-        values = {**_assign(values, options.assignments), **(overrides or {})}
-        self.config = build_config(values, labels=options.collect_flags())
-        self._cache, self._console = model_settings.pop("cache", None), console
-        self.prompts = model_settings.pop("prompts", None)
-        default_names = model_settings.pop("model", None)
-        self.names = model_names or default_names
-        self._model_settings = model_settings
+        flags, chosen = options.collect_flags(), options.collect_values()
+        if isinstance(options, ModelOptions) and options.model:
+            chosen["model"] = parse_choices(options.model)
+        values = {**merge_sources(sources, {*flags, *chosen, *(overrides or {})}), **chosen}
+        settings = read_config(values, options.assignments or (), flags)
+        self.config = validate_settings(Config, overrides or {}, settings.to_config())
+        self._cache, self._console = settings.cache, console
+        self.prompts, self.names = settings.prompts, settings.model
+        self._model_settings = settings.model_dump(include={*MODEL_SETTINGS}, exclude_unset=True)
 
     @cached_property
     def cache(self) -> Path:

@@ -151,11 +151,11 @@ class Listing:
 
     def add(self, pair: Pair, rounds: Iterable[Annotation]) -> None:
         """Add the annotations of a pair. Pairs must be added in input order."""
-        first = (self.options.page - 1) * self.options.limit
+        first = (self.options.page - 1) * self.options.per_page
         if (self.options.query or "").casefold() not in pair.query.casefold():
             return
         for annotation in filter(self._matches, rounds):
-            if first <= self.total < first + self.options.limit:
+            if first <= self.total < first + self.options.per_page:
                 self.rows.append((annotation, pair.query))
             self.total += 1
 
@@ -178,7 +178,7 @@ class Listing:
 
     @property
     def _pages(self) -> int:
-        return -(-self.total // self.options.limit)
+        return -(-self.total // self.options.per_page)
 
     def print(self) -> None:
         """Print the page as a table, and the option that shows the next page."""

@@ -30,6 +30,8 @@ _REMEDY = (
     "training pairs. --dry-run --json lists all of them. To train on them, pass --allow-leaks."
 )
 _MAX_LISTED = 10
+FLAGS = {"max_tokens": "--text-tokens", "temperature": "--softmax-temperature"}
+"""Options that are not named after their hyperparameter."""
 
 
 def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
@@ -46,7 +48,8 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
         check_exists(options.base)
     recipe = load_recipe(name)
     for option in sorted(recipe.unused & changes.keys()):
-        raise ConfigError(f"--{option.replace('_', '-')}: the recipe {name} does not use this option. Remove it.")
+        flag = FLAGS.get(option, f"--{option.replace('_', '-')}")
+        raise ConfigError(f"{flag}: the recipe {name} does not use this option. Remove it.")
     base = None if options.dry_run else recipe.choose_base(options.base)
     settings = recipe.defaults.model_copy(update=changes)
     with stoppable(notes, partial(_describe_stored, out)):

@@ -37,13 +37,15 @@ class TrainOptions:
     mini_batch: Annotated[int | None, Option(min=1, help="Number of texts to embed at once, to save memory.")] = None
     learning_rate: Annotated[float | None, Option(min=0, max=100, help="Highest learning rate.")] = None
     warmup: Annotated[float | None, Option(min=0, max=1, help="Share of steps in which the rate rises.")] = None
-    max_tokens: Annotated[int | None, Option(min=4, help="Number of tokens at which texts are truncated.")] = None
+    max_tokens: Annotated[int | None, Option(
+        "--text-tokens", min=4, help="Number of tokens at which texts are truncated.")] = None
     pooling: Annotated[Literal["cls", "mean", "last"] | None, Option(
         help="How token vectors become the vector of a text.")] = None
     in_batch: Annotated[bool | None, Option(help="Use the other codes of a batch as negatives (siamese).")] = None
     rewrite: Annotated[Literal["none", "delete", "copy", "switch"] | None, Option(
         help="How queries are rewritten (siamese).")] = None
-    temperature: Annotated[float | None, Option(min=1e-4, max=100, help="Divisor of cosine similarities.")] = None
+    temperature: Annotated[float | None, Option(
+        "--softmax-temperature", min=1e-4, max=100, help="Divisor of cosine similarities.")] = None
     alpha: Annotated[float | None, Option(min=0, max=10, help="Exponent α for batches of one language (macp).")] = None
     metric: Annotated[str | None, Option(
         metavar="NAME", help="Metric that selects the best epoch, such as RR@10 or R@100.")] = None

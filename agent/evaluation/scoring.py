@@ -303,7 +303,7 @@ def build_report(
         raise UsageError("--min-agreement requires a run with several rounds. Annotate the pairs with --rounds 3.")
     if list_errors and (gold is None or not sources.runs):
         raise UsageError(
-            "--errors compares a run with gold labels. Pass a run folder and --gold GOLD, or omit --errors."
+            "--mistakes compares a run with gold labels. Pass a run folder and --gold GOLD, or omit --mistakes."
         )
     if gold_labels is not None:
         sources.add_queries(gold_labels.queries)

@@ -13,8 +13,8 @@ from agent.errors import BudgetExceeded
 from agent.types import Usage
 
 _WITHOUT = "without a budget"
-_WITHOUT_TOKENS = "without --max-tokens-total"
-_MORE_TOKENS = "with more tokens (--max-tokens-total)"
+_WITHOUT_TOKENS = "without runner.max_tokens_total"
+_MORE_TOKENS = "with more tokens (-c runner.max_tokens_total=N)"
 
 
 class Budget:
@@ -111,7 +111,7 @@ class Budget:
         before, tokens = self.before_tokens, self.spent.input_tokens + self.spent.output_tokens
         if before is None:
             raise BudgetExceeded(
-                "--max-tokens-total cannot be enforced: the number of tokens used by earlier sessions is unknown",
+                "runner.max_tokens_total cannot be enforced: the number of tokens used by earlier sessions is unknown",
                 _WITHOUT_TOKENS,
             )
         if tokens + before + more >= limit:
@@ -125,12 +125,12 @@ class Budget:
         cost, before = self.spent.cost_usd, self.before_usd
         if cost is None or more is None:
             raise BudgetExceeded(
-                "the budget cannot be enforced: no price is known for the model (pass one with --prices)", _WITHOUT
+                "the budget cannot be enforced: no price is known for the model (-c prices=FILE adds one)", _WITHOUT
             )
         if before is None:
             raise BudgetExceeded(
                 "the budget cannot be enforced: the cost of earlier sessions is unknown, because no price was known "
-                "for their model. Pass one with --prices, or use a new run folder, where cached replies cost nothing",
+                "for their model. Pass one with -c prices=FILE, or use a new run folder: cached replies cost nothing",
                 _WITHOUT,
             )
         if cost + before + more >= limit:

@@ -99,7 +99,7 @@ def build_thinking_body(switch: Literal["on", "off"], model: str, server: Endpoi
     The fields depend first on the server: OpenRouter accepts `reasoning.enabled`, OpenAI and Ollama accept
     `reasoning_effort`, and Alibaba accepts `enable_thinking`. On other servers they depend on the model: Qwen's chat
     template (vLLM, SGLang, llama.cpp) accepts `enable_thinking`. The fallback is the `thinking` field of DeepSeek's
-    API, which other hosted models also accept. `--extra-body` overrides the result.
+    API, which other hosted models also accept. `extra_body` overrides the result.
     """
     is_on, name = switch == "on", model.lower()
     if server.host.endswith("openrouter.ai"):

@@ -89,7 +89,7 @@ def suggest_remedy(status: int, error: Mapping[str, Any]) -> str:
     if status == 404 or classify_error(status, error) == "run":
         return "Check the model's name (--model) and the server's address (--base-url)."
     if _concerns_format(error):
-        return "Choose another reply format: --reply-format text (or json_object, json_schema)."
+        return "Choose another reply format: -c reply_format=text (or json_object, json_schema)."
     return ""
 
 

@@ -121,7 +121,7 @@ class Models:
         if isinstance(source, str):
             source = [source]
         if isinstance(source, list | tuple):
-            source = _parse_choices(source)
+            source = parse_choices(source)
         elif not isinstance(source, Mapping):
             source = {} if source is None else {DEFAULT: source}  # type: ignore[dict-item]
         by_spec: dict[ModelSpec | int, LLM] = {}
@@ -187,8 +187,13 @@ class Models:
         return "+".join(dict.fromkeys(names))
 
 
-def _parse_choices(choices: Iterable[str]) -> dict[str, ModelSpec]:
-    chosen: dict[str, ModelSpec] = {}
+def parse_choices(choices: Iterable[str]) -> dict[str, str]:
+    """Return the models for roles from names such as `NAME` (the key is `default`) or `ROLE=NAME`.
+
+    Raises:
+        ConfigError: there are two names for a role.
+    """
+    chosen: dict[str, str] = {}
     for choice in choices:
         if not isinstance(choice, str):
             raise ConfigError(f"a list of models must contain names, not {type(choice).__name__}")
@@ -279,7 +284,7 @@ class RepeatedReplies:
         return (
             f"the server of {reply.model!r} sent byte-identical responses in different rounds. If a gateway answered "
             "from its cache, agreement between rounds is meaningless. Turn off that cache. For LiteLLM, pass "
-            f"--extra-body '{_WITHOUT_LITELLM_CACHE}'"
+            f"-c 'extra_body={_WITHOUT_LITELLM_CACHE}'"
         )
 
 
@@ -298,7 +303,7 @@ def explain_dependence(models: Iterable[LLM]) -> str | None:
         if temperature is None:
             return (
                 f"no temperature is set for {_name(identity)}, so the server's default determines how "
-                "independent the rounds are (set one with --temperature)"
+                "independent the rounds are (set one with -c temperature=T)"
             )
         if temperature == 0:
             return (

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 REASK = Role("reask", {"cause": "the reply is blank", "reply": "json"}, blocks=("user",))
 _ECHO_LIMIT = 16_000
 _CAUSE_LIMIT = 500
-_REASONING_REMEDY = ". Try --thinking off, or correct the reasoning parser in the server's options."
+_REASONING_REMEDY = ". Try -c thinking=off, or correct the reasoning parser in the server's options."
 # Finish reasons that explain an unusable reply. LangChain does not unify the names that providers use.
 CUT_OFF = frozenset({"length", "max_tokens"})
 FILTERED = frozenset({"content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii"})

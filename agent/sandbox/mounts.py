@@ -29,7 +29,7 @@ class Mount:
 
 
 def read_mounts(texts: Iterable[str]) -> tuple[Mount, ...]:
-    """Parse the `HOST:BOX` values of --mount-ro and check the host paths.
+    """Parse the `HOST:BOX` values of mount_ro and check the host paths.
 
     Raises:
         UsageError: a value is malformed, a host path cannot be mounted, or a target is reserved or overlaps another.
@@ -38,7 +38,7 @@ def read_mounts(texts: Iterable[str]) -> tuple[Mount, ...]:
     targets = [PurePosixPath(mount.target) for mount in mounts]
     for number, target in enumerate(targets):
         if any(target.is_relative_to(other) or other.is_relative_to(target) for other in targets[:number]):
-            raise UsageError(f"--mount-ro: {target} overlaps with the target of another mount.")
+            raise UsageError(f"mount_ro: {target} overlaps with the target of another mount.")
     return mounts
 
 
@@ -51,45 +51,43 @@ def check_hidden_folders(mounts: Iterable[Mount], folders: Iterable[str]) -> Non
     for mount in mounts:
         for folder in folders:
             if PurePosixPath(mount.target).is_relative_to(folder) or PurePosixPath(folder).is_relative_to(mount.target):
-                raise UsageError(
-                    f"--mount-ro: {mount.target} would hide {folder}, which contains the sandbox's Python."
-                )
+                raise UsageError(f"mount_ro: {mount.target} would hide {folder}, which contains the sandbox's Python.")
 
 
 def _parse_mount(text: str) -> Mount:
     host, separator, target = text.rpartition(":")
     if not separator or not host:
-        raise UsageError(f"--mount-ro {text}: expected HOST:BOX, such as /srv/data:/data.")
+        raise UsageError(f"mount_ro {text}: expected HOST:BOX, such as /srv/data:/data.")
     return Mount(_resolve_host(text, host), _parse_target(text, target))
 
 
 def _parse_target(text: str, target: str) -> str:
     path = PurePosixPath(target)
     if not path.is_absolute() or ".." in path.parts or not target.isprintable() or target.startswith("//"):
-        raise UsageError(f"--mount-ro {text}: the path in the sandbox must be absolute and must not contain '..'.")
+        raise UsageError(f"mount_ro {text}: the path in the sandbox must be absolute and must not contain '..'.")
     if len(path.parts) < 2 or path.parts[1] in RESERVED:
-        raise UsageError(f"--mount-ro {text}: {path} is reserved. Choose another target, such as /data.")
+        raise UsageError(f"mount_ro {text}: {path} is reserved. Choose another target, such as /data.")
     return str(path)
 
 
 def _resolve_host(text: str, host: str) -> Path:
     if not Path(host).is_absolute() or not host.isprintable():
-        raise UsageError(f"--mount-ro {text}: {host} must be an absolute path.")
+        raise UsageError(f"mount_ro {text}: {host} must be an absolute path.")
     try:
         path = Path(host).resolve(strict=True)
         mode = path.stat().st_mode
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "its links form a cycle"
-        raise UsageError(f"--mount-ro {text}: cannot mount {host}: {reason}.") from error
+        raise UsageError(f"mount_ro {text}: cannot mount {host}: {reason}.") from error
     if path == Path("/") or path.is_relative_to("/proc") or path.is_relative_to("/dev") or path.is_relative_to("/sys"):
-        raise UsageError(f"--mount-ro {text}: {path} would expose the whole host. Mount a smaller folder.")
+        raise UsageError(f"mount_ro {text}: {path} would expose the whole host. Mount a smaller folder.")
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
         raise UsageError(
-            f"--mount-ro {text}: {path} is neither a folder nor a regular file. A socket or device cannot be mounted."
+            f"mount_ro {text}: {path} is neither a folder nor a regular file. A socket or device cannot be mounted."
         )
     if special_file := next(_iterate_special_files(path), None):
         raise UsageError(
-            f"--mount-ro {text}: {special_file} is a socket, pipe or device. A program could reach "
+            f"mount_ro {text}: {special_file} is a socket, pipe or device. A program could reach "
             "the host through it. Choose a folder without such files."
         )
     _check_readable(text, path)
@@ -118,6 +116,6 @@ def _check_readable(text: str, path: Path) -> None:
     command = ["/bin/sh", "-c", _READABLE, str(path)]
     if subprocess.run(command, env={}, cwd="/", capture_output=True, check=False, **user).returncode != 0:
         raise UsageError(
-            f"--mount-ro {text}: the sandbox's user (nobody) cannot read {path}. "
+            f"mount_ro {text}: the sandbox's user (nobody) cannot read {path}. "
             "Give everybody read access to this path and its parent folders."
         )

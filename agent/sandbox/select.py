@@ -33,7 +33,7 @@ _REQUIRED = ("memory", "cpu", "seccomp")
 def _build_backend(name: str, config: SandboxConfig, *, apply_rule: bool = True) -> SandboxBackend:
     entry = REGISTRY[name]
     if config.image is not None and not entry.runs_images:
-        raise UsageError(f"--image {config.image}: {name} cannot run images. Pass --sandbox docker.")
+        raise UsageError(f"sandbox.image={config.image}: {name} cannot run images. Pass --sandbox docker.")
     module, _, kind = entry.class_path.partition(":")
     backend: SandboxBackend = vars(import_module(module))[kind](
         build_limits(config),

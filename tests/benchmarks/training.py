@@ -26,7 +26,7 @@ _CONTRASTIVE = ("--pooling", "mean", "--epochs", "3", "--learning-rate", "5e-4")
 _SIAMESE = ("--epochs", "8", "--learning-rate", "1e-3")
 RECIPES: dict[str, tuple[str, ...]] = {
     "biencoder": ("biencoder", *_CONTRASTIVE),
-    "biencoder-.01": ("biencoder", *_CONTRASTIVE, "--temperature", ".01"),
+    "biencoder-.01": ("biencoder", *_CONTRASTIVE, "--softmax-temperature", ".01"),
     "macp": ("macp", *_CONTRASTIVE, "--hard-negatives", "none"),
     "unif": ("unif", "--epochs", "5"),
     "unif-untrained": ("unif", "--epochs", "0"),
@@ -127,7 +127,7 @@ def main() -> None:
     for name, seed in product(options.recipes, range(options.seeds)):
         recipe, *more = RECIPES[name]
         more += ["--batch-size", str(BATCH), "--seed", str(seed)]
-        more += [] if recipe == "unif" else ["--base", str(base), "--max-tokens", str(TOKENS)]
+        more += [] if recipe == "unif" else ["--base", str(base), "--text-tokens", str(TOKENS)]
         if (model := f"{name}-{seed}") not in seconds:
             command = ("train", codes, "--pairs", "docstrings", "--recipe", recipe, *more, "-o", out / model)
             seconds[model] = run(*command)

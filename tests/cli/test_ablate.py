@@ -253,7 +253,7 @@ def test_budget_covers_all_variants(agent: Commands) -> None:
     agent.write("prices.yaml", "m: {input: 1000, output: 0}\n")
     with ChatServer(third_unclear) as server:
         options = build_options(
-            server, "--gold", "gold.jsonl", "--prices", "prices.yaml", "--budget", "19", "-o", "out"
+            server, "--gold", "gold.jsonl", "-c", "prices=prices.yaml", "--budget", "19", "-o", "out"
         )
         options = (*options, "--variants", "single_llm,ps_fa", "--concurrency", "1")
         stopped = agent("ablate", "p.jsonl", *options)
@@ -272,7 +272,7 @@ def test_token_limit_and_deadline_cover_all_variants(agent: Commands) -> None:
         options = build_options(server, "--gold", "gold.jsonl", "-o", "out", "--concurrency", "1")
         ablate = ("ablate", "p.jsonl", *options, "--variants", "single_llm,ps_fa")
         for _ in range(2):
-            stopped = agent(*ablate, "--max-tokens-total", "20000")
+            stopped = agent(*ablate, "-c", "runner.max_tokens_total=20000")
             assert (stopped.code, len(server.requests)) == (3, 10), stopped.err
         assert (stopped.err.count("20,000 "), stopped.err.count("20,100 ")) == (1, 2)
         result = agent(*ablate, "--deadline", "2026-01-01T07:00")
@@ -285,7 +285,7 @@ def test_budget_counts_shared_calls_once(agent: Commands) -> None:
     agent.write("prices.yaml", "m: {input: 1000, output: 0}\n")
     with ChatServer(third_unclear) as server:
         options = build_options(
-            server, "--gold", "gold.jsonl", "--prices", "prices.yaml", "-o", "out", "--concurrency", "1"
+            server, "--gold", "gold.jsonl", "-c", "prices=prices.yaml", "-o", "out", "--concurrency", "1"
         )
         assert agent("ablate", "p.jsonl", *options, "--variants", "ps_fa").code == 0
         paid = 2 * len(server.requests)

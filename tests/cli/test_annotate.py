@@ -58,7 +58,7 @@ def test_lost_server_stops_the_run_without_failing_pairs(agent: Commands) -> Non
 
     with ChatServer(answer) as server:
         options = build_options(
-            server, "-o", "run", "--attempts", "1", "--concurrency", "4", "-c", "runner.llm_calls=4"
+            server, "-o", "run", "-c", "attempts=1", "--concurrency", "4", "-c", "runner.llm_calls=4"
         )
         stopped = agent("annotate", file, *options)
         assert stopped.code == 3
@@ -76,7 +76,7 @@ def test_rejected_request_option_stops_the_run_at_once(agent: Commands) -> None:
         options = build_options(server, "-o", "run", "--concurrency", "1")
         stopped = agent("annotate", agent.write("p.jsonl", pairs(3)), *options)
     assert (stopped.code, len(server.requests)) == (3, 1)
-    assert "--reply-format text" in stopped.err
+    assert "reply_format=text" in stopped.err
 
 
 def test_retry_errors_repeats_only_calls_without_usable_reply(agent: Commands) -> None:
@@ -96,7 +96,7 @@ def test_retry_errors_repeats_only_calls_without_usable_reply(agent: Commands) -
 def test_run_resumes_at_another_address_and_counts_earlier_replies(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(3))
     typo = ("--variant", "single_llm", "--model", "m", "--base-url", f"http://127.0.0.1:{free_port()}/v1")
-    lost = agent("annotate", file, *typo, "--attempts", "1", "-o", "run")
+    lost = agent("annotate", file, *typo, "-c", "attempts=1", "-o", "run")
     assert (lost.code, lost.out, "reached" in lost.err) == (3, "", True)
     with ChatServer(reply(label(1))) as old, ChatServer(reply(label(0))) as new:
         first = agent("annotate", file, *build_options(old, "-o", "run", "--limit", "2", "--json"))
@@ -113,7 +113,7 @@ def test_run_without_finished_pairs_accepts_new_settings(agent: Commands) -> Non
     with ChatServer(fails(404, "no such model")) as server:
         assert agent("annotate", file, *build_options(server, "-o", "run")).code == 3
     with ChatServer(reply(label(1))) as server:
-        options = build_options(server, "-o", "run", "--temperature", "0.5")
+        options = build_options(server, "-o", "run", "-c", "temperature=0.5")
         assert agent("annotate", other, *options, "--json").json["labels"]["1"] == 3
         refused = agent("annotate", other, *build_options(server, "-o", "run"))
     assert refused.code == 2
@@ -160,7 +160,7 @@ def test_rounds_are_summarised_by_majority_and_agreement(agent: Commands) -> Non
         return reply(label(0 if "way 1\n" in request.prompt and request.number % 2 else 1))
 
     with ChatServer(answer) as server:  # type: ignore[arg-type]
-        options = build_options(server, "-o", "run", "--concurrency", "1", "--rounds", "2", "--temperature", "0")
+        options = build_options(server, "-o", "run", "--concurrency", "1", "--rounds", "2", "-c", "temperature=0")
         done = agent("annotate", file, *options)
         resumed = agent("annotate", file, *options, "--json")
         shown = agent("show", "run", "--json")
@@ -193,8 +193,7 @@ def test_the_default_folder_is_named_after_file_variant_and_model(agent: Command
         (("--model", "x"), "'x'"),
         (("--sandbox", "chroot"), "chroot"),
         (("--limit", "0"), "--limit"),
-        (("--extra-body", "{"), "extra body"),
-        (("--prices", "gone.yaml"), "gone.yaml"),
+        (("-c", "prices=gone.yaml"), "gone.yaml"),
         (("--prompts", "gone"), "gone"),
         (("--map", "query"), "--map"),
         (("--map", "query=q,code=c"), "--map"),
@@ -202,8 +201,6 @@ def test_the_default_folder_is_named_after_file_variant_and_model(agent: Command
         (("--cache", "/dev/null"), "--cache: /dev/null "),
         (("-o", "p.jsonl"), "-o: p.jsonl "),
         (("-o", "/proc/run"), "-o: /proc/run "),
-        (("--budget", "-1"), "--budget"),
-        (("--pair-timeout", "inf"), "--pair-timeout"),
         (("-o", "."), ".: "),
     ],
 )
@@ -223,7 +220,6 @@ def test_wrong_usage_exits_with_2_and_one_message(agent: Commands, arguments: tu
         (("--model", "replay:p.jsonl"), "p.jsonl:1: "),
         (("--model", "replay:"), "replay:"),
         (("--model", "m", "--base-url", "not a url"), "not a url"),
-        (("--model", "m", "--base-url", "http://127.0.0.1:9", "--extra-body", "[1]"), "extra_body"),
     ],
 )
 def test_unavailable_model_is_reported(agent: Commands, arguments: tuple[str, ...], message: str) -> None:
@@ -277,7 +273,7 @@ def test_budget_stops_the_run_and_a_larger_one_resumes_it(agent: Commands) -> No
     file = agent.write("p.jsonl", pairs(4))
     agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
     with ChatServer(reply(label(1), completion_tokens=0)) as server:
-        options = build_options(server, "--prices", "prices.json", "--concurrency", "1", "-o", "run", "--json")
+        options = build_options(server, "-c", "prices=prices.json", "--concurrency", "1", "-o", "run", "--json")
         stopped = agent("annotate", file, *options, "--budget", "1.5")
         assert (stopped.code, stopped.out, len(server.requests)) == (3, "", 2)
         assert all(text in stopped.err for text in ("\n2 pairs ", "(--budget)", "\n  agent annotate"))
@@ -293,7 +289,7 @@ def test_budget_counts_retried_errors(agent: Commands) -> None:
     agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
     with ChatServer(reply("no", completion_tokens=0)) as server:
         options = build_options(
-            server, "--prices", "prices.json", "-c", "pipeline.reasks=0", "-o", "run", "--retry-errors"
+            server, "-c", "prices=prices.json", "-c", "pipeline.reasks=0", "-o", "run", "--retry-errors"
         )
         codes = []
         for attempt in range(4):
@@ -309,7 +305,7 @@ def test_budget_counts_unfinished_pairs(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(1))
     agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
     with ChatServer(reply(screen("unclear"), completion_tokens=0)) as server:
-        options = ("--variant", "ps_fa", "--model", "m", "--base-url", server.url, "--prices", "prices.json")
+        options = ("--variant", "ps_fa", "--model", "m", "--base-url", server.url, "-c", "prices=prices.json")
         result = [agent("annotate", file, *options, "-o", "run", "--budget", "0.5") for _ in range(3)]
     assert ([row.code for row in result], len(server.requests)) == ([3, 3, 3], 1)
     assert result[2].err.count("$1.0000 ") == 2
@@ -321,7 +317,7 @@ def test_budget_set_later_counts_earlier_calls(agent: Commands) -> None:
     with ChatServer([reply("no"), *[reply(label(1), prompt_tokens=1000)] * 5]) as server:
         options = build_options(server, "-o", "run", "-c", "pipeline.reasks=0", "--concurrency", "1")
         assert agent("annotate", file, *options, "--limit", "2").code == 1
-        priced_options = (*options, "--prices", "prices.json", "--budget")
+        priced_options = (*options, "-c", "prices=prices.json", "--budget")
         refused = agent("annotate", file, *priced_options, "1")
         assert (refused.code, len(server.requests)) == (3, 2)
         assert "$1 " in refused.err
@@ -374,7 +370,7 @@ def test_pairs_and_rounds_are_printed_in_input_order(agent: Commands) -> None:
 
     with ChatServer(answer) as server:
         options = ("--model", "m", "--base-url", server.url, "--variant", "single_llm", "--rounds", "2", "-o", "run")
-        shown = agent("annotate", agent.write("p.jsonl", pairs(3)), *options, "--temperature", "1").out
+        shown = agent("annotate", agent.write("p.jsonl", pairs(3)), *options, "-c", "temperature=1").out
     rows = [line.split()[:2] for line in shown.splitlines() if line.startswith("p") and line[1].isdigit()]
     assert rows == [[f"p{number}", str(round)] for number in range(3) for round in range(2)]
     first = read_annotations(agent.folder / "run")[0]

@@ -1,4 +1,4 @@
-"""Shell completion of all commands."""
+"""Help and shell completion of all commands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.cli.commands import Commands
+
 
 @pytest.mark.parametrize(("typed", "completed"), [("agent an", "annotate"), ("agent annotate --vari", "--variant")])
 def test_a_shell_completes_commands_and_options(typed: str, completed: str) -> None:
@@ -16,3 +18,8 @@ def test_a_shell_completes_commands_and_options(typed: str, completed: str) -> N
         [sys.executable, "-m", "agent"], env={**os.environ, **words}, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == [completed]
+
+
+def test_help_shows_whole_sentences(agent: Commands) -> None:
+    for group in ([], ["corpus"], ["retrieval"], ["requests"], ["runs"], ["env"]):
+        assert "..." not in agent(*group, "--help").out.partition("Commands:")[2]

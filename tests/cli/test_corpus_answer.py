@@ -92,7 +92,7 @@ class TestReplies:
         system = "{% block system %}Reply in {{ language }}.{% endblock %}"
         agent.write("own/answer.j2", system + "{% block user %}{{ question | data('question') }}{% endblock %}")
         with ChatServer(says("yes")) as server:
-            ask(agent, server, "--temperature", "0", "--prompts", "own")
+            ask(agent, server, "-c", "temperature=0", "--prompts", "own")
         (request,) = server.requests
         assert (request.body["temperature"], request.prompt[:11], find_number(request)) == (0, "Reply in c.", 0)
 
@@ -102,11 +102,11 @@ class TestResumption:
         write_triples(agent, 5)
         with ChatServer(says("yes")) as server:  # 110 tokens per call
             for _ in range(2):
-                stopped = ask(agent, server, "--concurrency", "1", "--max-tokens-total", "250", "--json")
+                stopped = ask(agent, server, "--concurrency", "1", "-c", "runner.max_tokens_total=250", "--json")
                 assert (stopped.code, stopped.out, len(server.requests)) == (STOPPED, "", 3)
-                assert "--max-tokens-total" in stopped.err
+                assert "runner.max_tokens_total" in stopped.err
                 assert not (agent.folder / "out.jsonl").exists()
-            done = ask(agent, server, "--concurrency", "1", "--max-tokens-total", "1000", "--json")
+            done = ask(agent, server, "--concurrency", "1", "-c", "runner.max_tokens_total=1000", "--json")
             assert (done.code, done.json["usage"]["input_tokens"], len(server.requests)) == (DONE, 500, 5)
         assert len(read_lines(agent.folder / "out.jsonl")) == 5
 

@@ -13,7 +13,7 @@ from tests.cli.commands import Commands
 from tests.cli.processes import wait_until
 from tests.retrieval.pooled import CODES, write_benchmark
 
-COMMAND = ("corpus", "decontaminate", "pairs.jsonl", "-o", "new/clean.jsonl", "--against")
+COMMAND = ("corpus", "decontaminate", "pairs.jsonl", "-o", "new/clean.jsonl", "--benchmark")
 PAIRS = [("take the FIRST one", "x"), ("y", CODES["c1"]), ("one two three!", "z"), ("-", "w")]
 NO_CODES = {"short_queries": 0, "contaminated_codes": 0, "contaminated_codes_share": 0}
 
@@ -28,7 +28,7 @@ def corpus(agent: Commands) -> Commands:
 
 
 def test_a_summary_counts_pairs_by_reason_and_by_benchmark(corpus: Commands) -> None:
-    options = ("queries.jsonl", "--codes", "codes.jsonl", "--against", "other.jsonl")
+    options = ("queries.jsonl", "--codes", "codes.jsonl", "--benchmark", "other.jsonl")
     assert corpus(*COMMAND, *options, "--json").json == {
         "out": "new/clean.jsonl", "removed_out": "new/clean.removed.jsonl", "read": 4, "kept": 1,
         "removed": {"query": 2, "code": 1, "near-duplicate code": 0},
@@ -56,7 +56,7 @@ def test_codes_alone_are_checked_with_their_docstrings_as_queries(corpus: Comman
     codes = [function.format("Take the first of", 1), function.format("Sort", 2), f"{CODES['c1']}", "x = 3"]
     corpus.write("codes.jsonl", [{"key": f"k{n}", "text": code} for n, code in enumerate(codes)])
     corpus.write("b.jsonl", [{"id": "b7", "query": "take the first", "code": CODES["c1"]}])
-    command = ("corpus", "decontaminate", "codes.jsonl", "--against", "b.jsonl", "-o", "clean.jsonl")
+    command = ("corpus", "decontaminate", "codes.jsonl", "--benchmark", "b.jsonl", "-o", "clean.jsonl")
     result = corpus(*command, "--map", "code=text,id=key")
     assert (result.code, "train clean.jsonl --pairs docstrings" in result.out) == (0, True)
     kept, removed = (
@@ -71,12 +71,12 @@ def test_codes_alone_are_checked_with_their_docstrings_as_queries(corpus: Comman
 def test_matches_have_the_ids_of_the_pairs_of_a_run(corpus: Commands) -> None:
     corpus("annotate", "pairs.jsonl", "--model", "heuristic", "--variant", "ps_fa", "-o", "run")
     corpus.write("more.jsonl", [{"query": "so one two three", "code": "new"}])
-    assert corpus("corpus", "decontaminate", "more.jsonl", "--against", "run", "-o", "clean.jsonl").code == 0
+    assert corpus("corpus", "decontaminate", "more.jsonl", "--benchmark", "run", "-o", "clean.jsonl").code == 0
     assert json.loads((corpus.folder / "clean.removed.jsonl").read_text())["matched_id"] == "p2"
 
 
 def test_a_folder_is_not_a_file_of_pairs(corpus: Commands) -> None:
-    result = corpus("corpus", "decontaminate", ".", "--against", "other.jsonl", "-o", "clean.jsonl")
+    result = corpus("corpus", "decontaminate", ".", "--benchmark", "other.jsonl", "-o", "clean.jsonl")
     assert (result.code, "agent export" in result.err) == (WRONG_USAGE, True)
 
 
@@ -85,7 +85,7 @@ def test_a_folder_is_not_a_file_of_pairs(corpus: Commands) -> None:
     [
         "queries.jsonl",
         "other.jsonl --codes codes.jsonl",
-        "other.jsonl --against other.jsonl",
+        "other.jsonl --benchmark other.jsonl",
         "other.jsonl -o other.jsonl --force",
         "queries.jsonl --codes codes.jsonl -o codes.jsonl --force",
         "beir -o beir/clean.jsonl",
@@ -103,7 +103,7 @@ def test_wrong_usage_writes_no_files(corpus: Commands, arguments: str) -> None:
 
 def test_ctrl_c_leaves_no_files(corpus: Commands) -> None:
     os.mkfifo(corpus.folder / "endless.jsonl")
-    running = corpus.start("corpus", "decontaminate", "endless.jsonl", "--against", "other.jsonl", "-o", "new/c.jsonl")
+    running = corpus.start("corpus", "decontaminate", "endless.jsonl", "--benchmark=other.jsonl", "-o", "new/c.jsonl")
     wait_until((corpus.folder / "new").is_dir, "the output folder")
     os.kill(running.pid, signal.SIGINT)
     result = running.wait()

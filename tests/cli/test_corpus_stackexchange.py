@@ -71,7 +71,7 @@ class TestReaders:
     def test_decontaminate_reads_a_part_and_describe_all_parts(self, triples: Commands) -> None:
         test = read_lines(triples.folder / "qa/test.jsonl")[0]
         triples.write("benchmark.jsonl", [{"query": "power of two", "code": test["code"], "label": 1}])
-        options = "--against", "benchmark.jsonl", "-o", "clean.jsonl", "--json"
+        options = "--benchmark", "benchmark.jsonl", "-o", "clean.jsonl", "--json"
         assert triples("corpus", "decontaminate", "qa/train.jsonl", *options).json["kept"] == ROWS["train"]
         assert read_lines(triples.folder / "clean.jsonl") == read_lines(triples.folder / "qa/train.jsonl")
         again = triples("corpus", "decontaminate", "qa/test.jsonl", *options, "--force").json

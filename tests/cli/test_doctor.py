@@ -54,7 +54,7 @@ def test_unusable_reply_fails_the_model_check(agent: Commands, answer: Answer, w
     model = find_diagnosis(result, "model")
     assert (result.code, model["works"]) == (1, False)
     assert re.search(words, model["detail"])
-    assert "--reply-format" in model["remedy"]
+    assert "reply_format" in model["remedy"]
 
 
 def test_missing_key_is_one_of_the_findings(agent: Commands) -> None:
@@ -88,10 +88,10 @@ def test_rejected_request_option_names_an_alternative(agent: Commands) -> None:
     with ChatServer(accept_only_text) as server:
         refused = run_doctor(agent, server.url, "--sandbox", "bwrap", "--json")
         assert (refused.code, find_diagnosis(refused, "model")["works"]) == (1, False)
-        assert "--reply-format text" in find_diagnosis(refused, "model")["detail"]
+        assert "reply_format=text" in find_diagnosis(refused, "model")["detail"]
         assert "the key" not in find_diagnosis(refused, "model")["remedy"]
-        more = ("--thinking", "off", "--temperature", "0.5", "--max-tokens", "64", "--extra-body", '{"top_k": 3}')
-        accepted = run_doctor(agent, server.url, "--json", "--reply-format", "text", "--call-timeout", "30", *more)
+        more = ("thinking=off", "temperature=0.5", "max_tokens=64", 'extra_body={"top_k": 3}', "reply_format=text")
+        accepted = run_doctor(agent, server.url, "--json", *(word for text in more for word in ("-c", text)))
     model = find_diagnosis(accepted, "model")
     assert (model["name"], model["works"], "served-model" in model["detail"]) == ("m", True, True)
     body = server.requests[-1].body

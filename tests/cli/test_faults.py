@@ -67,7 +67,7 @@ def test_every_pair_ends_with_a_label_or_a_typed_error(agent: Commands) -> None:
     faulty = Faulty()
     with ChatServer(faulty) as server:
         options = ("--variant", "single_llm", "--model", "m", "--base-url", server.url, "-o", "run", "--json")
-        limits = ("--call-timeout", "5", "--attempts", "3", "--concurrency", "64", "-c", "runner.llm_calls=64")
+        limits = ("-c", "call_timeout=5", "-c", "attempts=3", "--concurrency", "64", "-c", "runner.llm_calls=64")
         done = agent("annotate", agent.write("p.jsonl", pairs(PAIRS)), *options, *limits)
     rows = read_annotations(agent.folder / "run")
     assert sorted(a["id"] for a in rows) == sorted(f"p{number}" for number in range(PAIRS))

@@ -151,7 +151,7 @@ READERS = {
     "corpus code": ("corpus", "code", "p.jsonl", "-o", "out.jsonl"),
     "corpus candidates": ("corpus", "candidates", "p.jsonl", "p.jsonl", "--searcher", "bm25", "--combine", "rrf",
                           "-o", "out.jsonl"),
-    "corpus decontaminate": ("corpus", "decontaminate", "p.jsonl", "--against", "other.jsonl", "-o", "out.jsonl"),
+    "corpus decontaminate": ("corpus", "decontaminate", "p.jsonl", "--benchmark", "other.jsonl", "-o", "out.jsonl"),
     "corpus split": ("corpus", "split", "p.jsonl", "-o", "out"),
     "corpus describe": ("corpus", "describe", "p.jsonl"),
     "retrieval run": ("retrieval", "run", "p.jsonl", "--searcher", "bm25", "-o", "out"),

@@ -1,4 +1,4 @@
-"""`--otel` sends spans and metrics as configured by the OTEL_* variables, without disturbing the run."""
+"""`tracing.otel` sends spans and metrics as configured by the OTEL_* variables, without disturbing the run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def annotate(agent: Commands, server: ChatServer, *options: str, **variables: st
 @pytest.mark.bwrap
 def test_pair_is_a_tree_of_spans_without_content(agent: Commands) -> None:
     with Collector() as collector, ChatServer(answer_request) as server:
-        code, err = annotate(agent, server, "--otel", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
+        code, err = annotate(agent, server, "-c", "tracing.otel=true", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
     assert code == 0, err
     spans = collector.list_spans()
     assert [(span.parent, span.name) for span in spans] == [
@@ -101,7 +101,7 @@ def test_pair_is_a_tree_of_spans_without_content(agent: Commands) -> None:
 @pytest.mark.bwrap
 def test_metrics_count_pairs_tokens_cost_and_seconds(agent: Commands) -> None:
     with Collector() as collector, ChatServer(answer_request) as server:
-        annotate(agent, server, "--otel", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
+        annotate(agent, server, "-c", "tracing.otel=true", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
     metrics = collector.collect_metrics()
     outcome = {"annotator.variant": "full", "annotator.label": 1, "annotator.decided_by": "arbitrate"}
     assert metrics["annotator.pairs"] == [Point(outcome, 1)]
@@ -124,7 +124,7 @@ def test_metrics_count_pairs_tokens_cost_and_seconds(agent: Commands) -> None:
 @pytest.mark.bwrap
 def test_spans_have_prompts_and_replies_if_enabled(agent: Commands) -> None:
     with Collector() as collector, ChatServer(answer_request) as server:
-        options = ("--otel", "-c", "tracing.content=true")
+        options = ("-c", "tracing.otel=true", "-c", "tracing.content=true")
         assert annotate(agent, server, *options, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)[0] == 0
     attributes = collector.list_spans()[2].attributes
     for canary in (QUERY, CODE):
@@ -135,7 +135,7 @@ def test_spans_have_prompts_and_replies_if_enabled(agent: Commands) -> None:
 
 def test_unreachable_collector_is_reported_once_and_does_not_disturb_the_run(agent: Commands) -> None:
     rows = agent.write("p.jsonl", pairs(3))
-    options = ("--model", "heuristic", "--variant", "ps_fa", "--otel")
+    options = ("--model", "heuristic", "--variant", "ps_fa", "-c", "tracing.otel=true")
     with Collector() as collector:
         pass
     for number, broken in enumerate((collector.url, "nonsense")):
@@ -173,7 +173,7 @@ def test_spans_before_ctrl_c_are_sent(agent: Commands) -> None:
     agent.write("p.jsonl", pairs(2))
     with Collector() as collector, ChatServer(answer) as server:
         running = agent.start(
-            *("annotate", "p.jsonl", "--otel", "--variant", "ps_fa", "-o", "out"),
+            *("annotate", "p.jsonl", "-c", "tracing.otel=true", "--variant", "ps_fa", "-o", "out"),
             *("--model", "m", "--base-url", server.url),
             OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
             OPENAI_API_KEY="none",

@@ -75,7 +75,7 @@ def test_ids_select_pairs_with_all_rounds(agent: Commands) -> None:
 
 def test_mounts_are_passed_again_and_changed_settings_are_reported(agent: Commands, open_folder: Path) -> None:
     (file := open_folder / "file.txt").write_text("as it was")
-    mount = ("-c", f"sandbox.mount_ro=['{file}:/data/file.txt']")
+    mount = ("-c", f"sandbox.mount_ro={file}:/data/file.txt")
     annotate(agent, {"reads": program_reading("/data/file.txt")}, *mount, "-c", "sandbox.memory_mb=300")
     unmounted = agent("replay", "run", "reads")
     assert (unmounted.code, unmounted.out) == (2, "")

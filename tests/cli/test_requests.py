@@ -40,7 +40,7 @@ def test_replies_of_another_batch_system_are_imported_and_used(agent: Commands) 
     rows = [{"id": f"p{number}", "query": "q", "code": f"def f(): return {number}"} for number in numbers]
     agent.write("pairs.jsonl", rows)
     agent.write("prices.json", json.dumps({"test-model": {"input": 1, "output": 1}}))
-    options = ("--model", "test-model", "--cache", "c.sqlite", "--prices", "prices.json")
+    options = ("--model", "test-model", "--cache", "c.sqlite", "-c", "prices=prices.json")
     first = agent("requests", "export", "pairs.jsonl", "-o", "first.jsonl", "--variant", "ps_fa", *options, "--json")
     assert first.json == {"requests": 5, "waiting": 5, "answered": 0, "errors": 0}
     answer_requests(agent.folder / "first.jsonl", agent.folder / "replies.jsonl")

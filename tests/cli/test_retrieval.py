@@ -219,7 +219,7 @@ class TestScore:
 
     def test_alpha_adds_stability(self, ranked: Commands) -> None:
         assert "stability" not in ranked("retrieval", "score", "r", "--json").json
-        result = ranked("retrieval", "score", "r", "--alpha")
+        result = ranked("retrieval", "score", "r", "--stability")
         assert (result.code, "alpha" in result.out, read_document(ranked, "scores")["stability"]) == (DONE, True, [])
 
     def test_unknown_metric_changes_no_rankings_or_scores(self, ranked: Commands) -> None:

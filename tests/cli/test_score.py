@@ -60,18 +60,18 @@ def test_errors_are_listed_with_node_test_and_reason(agent: Commands) -> None:
     run = [annotate("a", 1, "passed", reason=HOSTILE), annotate("b", 0), annotate("c", 1), make_error("d")]
     write_run(agent.folder / "run", run)
     agent.write("gold.jsonl", [{"id": pair, "label": label} for pair, label in zip("abcd", (0, 1, 1, 1), strict=True)])
-    (report,) = agent("score", "run", "--gold", "gold.jsonl", "--errors", "--json").json["runs"]
+    (report,) = agent("score", "run", "--gold", "gold.jsonl", "--mistakes", "--json").json["runs"]
     listed = [(row["id"], row["gold"], row["label"], row["decided_by"], row["test"]) for row in report["mistakes"]]
     assert listed == [
         ("a", 0, 1, "arbitrate", "passed"),
         ("b", 1, 0, "screen", "no test"),
         ("d", 1, None, "error: ModelError", "no test"),
     ]
-    shown = agent("score", "run", "--gold", "gold.jsonl", "--errors").out
+    shown = agent("score", "run", "--gold", "gold.jsonl", "--mistakes").out
     assert [line[0] for line in shown.splitlines() if re.match("[abcd]: ", line)] == ["a", "b", "d"]
     assert not set("\x1b\u202e") & set(shown)
     assert agent("score", "run", "--gold", "gold.jsonl", "--json").json["runs"][0]["mistakes"] is None
-    refused = agent("score", "run", "--errors")
+    refused = agent("score", "run", "--mistakes")
     assert (refused.code, refused.out) == (2, "")
     assert "--gold" in refused.err
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from agent.cli.options import RUN_FLAGS, AnnotateOptions
+from agent.cli.options import SETTINGS
 from agent.cli.reference import describe_settings
 from agent.cli.settings import read_config
 from agent.config import PipelineConfig, collect_setting_fields
@@ -15,13 +16,6 @@ from agent.pipeline.graph import find_readers, load_variant
 from agent.pipeline.nodes.registry import BUILT_IN
 from agent.settings import Settings, find_rule
 from tests.cli.commands import ROOT, Commands, pairs, read_annotations
-
-
-def test_assignments_override_options_and_the_last_one_wins() -> None:
-    config = read_config(
-        {"runner.concurrency": 3, "variant": "ps_fa"}, ["runner.concurrency=4", "runner.concurrency=5"]
-    )
-    assert (config.runner.concurrency, config.variant) == (5, "ps_fa")
 
 
 @pytest.mark.parametrize(
@@ -36,6 +30,9 @@ def test_assignments_override_options_and_the_last_one_wins() -> None:
         ("sandbox.memory_mb=", "sandbox.memory_mb: "),
         ("sandbox=5", "group"),
         ("sandbox.memory_mb=[", r"-c sandbox\.memory_mb=\[: "),
+        ("extra_body={a: 1}", "extra_body.*JSON"),
+        ("extra_body=[1]", "extra_body: "),
+        ("sandbox.python=2.7", r"sandbox\.python"),
     ],
 )
 def test_invalid_setting_is_named(setting: str, message: str) -> None:
@@ -51,32 +48,68 @@ def test_unknown_setting_suggests_similar_ones() -> None:
     ]  # fmt: skip
 
 
-def test_each_setting_is_listed_with_type_default_bounds_and_description(agent: Commands) -> None:
-    result = agent("annotate", "-c", "help")
-    assert result.code == 0
-    keys = [line.split()[0] for line in result.out.splitlines()[1:]]
-    assert keys == list(collect_setting_fields())
+def test_c_help_lists_each_setting_with_an_example(agent: Commands) -> None:
+    for command in ("annotate", "requests import", "env list", "replay"):
+        result = agent(*command.split(), "-c", "help")
+        assert result.code == 0
+        examples = [line.split("  ")[0].strip("'") for line in result.out.splitlines() if "=" in line]
+        assert {example.partition("=")[0] for example in examples} == {*collect_setting_fields(Settings)}
+        read_config({}, examples)
     settings = {setting.key: setting for setting in describe_settings()}
-    assert settings["sandbox.memory_mb"][2:4] == ("1024", "≥ 64, ≤ 16,777,216")
-    assert settings["runner.engine"].type == "local|ray"
-    assert "auto" in settings["runner.concurrency"].type
+    assert settings["sandbox.memory_mb"][3:5] == ("1024", "≥ 64, ≤ 16,777,216")
+    assert settings["thinking"].type == "on|off"
     assert [setting.key for setting in settings.values() if not (setting.description and setting.default)] == []
 
 
-def test_option_has_type_bounds_and_help_of_its_setting(agent: Commands) -> None:
-    text = " ".join(agent("annotate", "--help").out.split())
-    fields = collect_setting_fields(Settings)
-    assert [key for key in RUN_FLAGS.values() if fields[key].description not in text.replace("- ", "-")] == []
-    assert agent("annotate", "p.jsonl", "--memory", "5").code == 2
-    assert agent("annotate", "p.jsonl", "--criterion", "third").code == 2
+def test_options_for_settings_are_validated(agent: Commands) -> None:
+    assert {*SETTINGS.values()} <= {*collect_setting_fields(Settings)}
+    for options in (("--budget", "-1"), ("--criterion", "third"), ("--concurrency", "few"), ("--timeout", "inf")):
+        refused = agent("annotate", "p.jsonl", *options)
+        assert (refused.code, options[0] in refused.err) == (2, True), refused.err
+
+
+@pytest.mark.parametrize(("command", "replacement"), [
+    ("annotate p.jsonl --thinking off", ["-c thinking=off"]),
+    ("exec t.py --memory 5", ["-c sandbox.memory_mb=1024"]),
+    ("corpus answer a -o b.jsonl --extra-body {}", ["-c 'extra_body={\"top_k\":20}'"]),
+    ("corpus fill a -o b.jsonl --attempts 3", ["--snippets-per-query"]),
+    ("train data -o model --temperature 1", ["--softmax-temperature"]),
+    ("show x --thinking off", []),
+])  # fmt: skip
+def test_a_removed_option_names_its_replacement(agent: Commands, command: str, replacement: list[str]) -> None:
+    refused = agent(*command.split())
+    assert (refused.code, re.findall(r"No such option: --.* Pass (.*) instead", refused.err)) == (2, replacement)
+
+
+def test_the_last_assignment_overrides_options(agent: Commands) -> None:
+    agent.write("p.jsonl", pairs(1))
+    arguments = ("-c", "model=heuristic", "-c", "variant=single_llm", "-c", "cache=a.sqlite", "-c", "cache=b.sqlite")
+    done = agent("annotate", "p.jsonl", "--model", "nowhere", "--variant", "full", *arguments, "-o", "out")
+    assert (done.code, [path.name for path in agent.folder.glob("*.sqlite")]) == (0, ["b.sqlite"]), done.err
+
+
+def test_values_have_the_types_of_their_settings() -> None:
+    settings = read_config({}, ["thinking=off", "temperature=0.5", "prices=p", 'extra_body={"a": [1e-5]}'])
+    assert (settings.thinking, settings.temperature, settings.prices) == ("off", 0.5, Path("p"))
+    assert settings.extra_body == {"a": [1e-5]}
+    assert read_config({}, ["extra_body.b=true"]).extra_body == {"b": True}
+    mounts = [read_config({}, [f"sandbox.mount_ro={text}"]).sandbox.mount_ro for text in ("/a:/b", "[/a:/b]")]
+    assert mounts == [("/a:/b",), ("/a:/b",)]
+
+
+def test_a_group_keeps_its_other_settings_and_versions_and_dates_stay_strings() -> None:
+    values = ["sandbox={python: 3.10, images: {3.10: mine:1}}", "sandbox.exclude_newer=2016-12-31"]
+    sandbox = read_config({"sandbox.memory_mb": 300}, values).sandbox
+    assert (sandbox.memory_mb, sandbox.images) == (300, {"3.10": "mine:1"})
+    assert (sandbox.python, sandbox.exclude_newer) == ("3.10", "2016-12-31")
 
 
 def format_settings_table() -> str:
     """Return the table for docs/settings.md."""
-    flag_of = {setting: flag for flag, setting in {**AnnotateOptions.flags, "--model": "model"}.items()}
+    flag_of = {setting: f"--{name.replace('_', '-')}" for name, setting in {**SETTINGS, "model": "model"}.items()}
     heads = ("setting", "option", "type", "default", "bounds", "working folder", "meaning")
     rows, fields = [heads, ("---",) * len(heads)], collect_setting_fields(Settings)
-    for setting in describe_settings(Settings):
+    for setting in describe_settings():
         flag = flag_of.get(setting.key, "")
         rule = find_rule(fields[setting.key])
         assert rule is not None, f"{setting.key} does not say what a file in the working folder may do with it"
@@ -88,19 +121,6 @@ def format_settings_table() -> str:
 def test_settings_page_has_the_current_table() -> None:
     """`python -m tests.cli.test_settings` prints it."""
     assert format_settings_table() in (ROOT / "docs/settings.md").read_text("utf-8")
-
-
-def test_setting_a_group_keeps_its_other_settings() -> None:
-    sandbox = read_config({"sandbox.memory_mb": 300}, ["sandbox={python: 3.11, images: {3.11: mine}}"]).sandbox
-    assert (sandbox.memory_mb, sandbox.python, sandbox.images) == (300, "3.11", {"3.11": "mine"})
-
-
-def test_versions_and_dates_stay_strings() -> None:
-    settings = ["sandbox.python=3.10", "sandbox.exclude_newer=2016-12-31", "sandbox.images={3.10: mine:1}"]
-    sandbox = read_config({}, settings).sandbox
-    assert (sandbox.python, sandbox.exclude_newer, sandbox.images) == ("3.10", "2016-12-31", {"3.10": "mine:1"})
-    with pytest.raises(ConfigError, match=r"sandbox\.python"):
-        read_config({}, ["sandbox.python=2.7"])
 
 
 EVERYWHERE = {"criterion", "reasks", "pair_timeout"}
@@ -118,9 +138,9 @@ def read_unused_options(err: str) -> list[str]:
     (("--timeout", "5"), ["--timeout (execute)"]),
     (("-c", "pipeline.max_try_time=5", "-c", "pipeline.max_try_time=5"), ["-c pipeline.max_try_time (repair)"]),
     (("--without", "screen", "--model", "screen=heuristic"), ["--model screen=…"]),
-    (("--temperature", "0.5"), ["--temperature"]),
-    (("--sandbox", "bwrap", "--memory", "100", "-c", "runner.sandboxes=2"), [
-        f"{flag} (execute, repair)" for flag in ("--sandbox", "--memory", "-c runner.sandboxes")]),
+    (("-c", "temperature=0.5", "--base-url", "http://[::1]:9"), ["--base-url", "-c temperature"]),
+    (("--sandbox", "bwrap", "-c", "sandbox.memory_mb=100", "-c", "runner.sandboxes=2"), [
+        f"{flag} (execute, repair)" for flag in ("--sandbox", "-c sandbox.memory_mb", "-c runner.sandboxes")]),
     (("--model", "judge=heuristic", "--unsupported", "judge"), ["--model judge=…"]),
     (("--variant", "ps_tpg_fa", "--model", "judge=heuristic", "--unsupported", "judge"), []),
     (("--criterion", "half", "--concurrency", "2", "-c", "pipeline.reasks=1"), []),
@@ -201,14 +221,6 @@ def test_agent_toml_is_part_of_the_run_identity(agent: Commands) -> None:
     agent.write("agent.toml", 'model = "heuristic"\nvariant = "ps_fa"\n')
     done = agent("annotate", "p.jsonl", "-o", "out")
     assert (done.code, "settings" in done.err, "variant" in done.err) == (2, True, True)
-
-
-def test_invalid_agent_toml_ends_the_command(agent: Commands) -> None:
-    agent.write("p.jsonl", pairs(1))
-    agent.write("agent.toml", "runer.rounds = 2\n")
-    done = agent("annotate", "p.jsonl", "--model", "heuristic", "-o", "out")
-    assert (done.code, (agent.folder / "out").exists()) == (2, False)
-    assert (done.err.startswith("agent: agent.toml: "), "'runer'" in done.err) == (True, True)
 
 
 def test_doctor_checks_the_model_of_an_environment_variable(agent: Commands) -> None:

@@ -52,7 +52,7 @@ def test_story_goes_from_query_to_label(agent: Commands) -> None:
     assert titles[-1].startswith("label 1")
     assert "add two numbers, way 0" in story.out
     assert "# Reply" not in story.out
-    assert "── judge: system" in agent("show", "run", "pair/0", "--prompts").out
+    assert "── judge: system" in agent("show", "run", "pair/0", "--with-prompts").out
 
 
 def test_pair_without_label_shows_its_error(agent: Commands) -> None:
@@ -115,8 +115,8 @@ def test_pairs_are_listed_in_input_order(mixed: Commands) -> None:
         (("--query", "sort"), ["p/0", "p/1", "p/1", "q/3"]),
         (("--query", "sort", "--label", "0"), ["p/1"]),
         (("--query", "nowhere"), []),
-        (("--limit", "2"), ["p/0", "p/1"]),
-        (("--limit", "2", "--page", "3"), ["q/3"]),
+        (("--per-page", "2"), ["p/0", "p/1"]),
+        (("--per-page", "2", "--page", "3"), ["q/3"]),
         (("--page", "9"), []),
     ],
 )
@@ -222,7 +222,7 @@ def test_story_is_printed_in_sections(agent: Commands) -> None:
         Command(command="mkdir b", outcome="ran"),
     )
     write_run_of(agent, (make_annotation("p", label=1, decided_by="arbitrate", reason="it does"), history))
-    story = agent("show", "run", "p", "--prompts")
+    story = agent("show", "run", "p", "--with-prompts")
     assert story.code == 0
     for text in (
         "── context\nlists are never empty\n",
@@ -270,7 +270,7 @@ def test_program_is_printed_once_without_prompts(agent: Commands) -> None:
     assert re.search(r"^```python\n… 22 .*program 1, below …\n```\nDone\.$", story, re.M)
     assert source in story
     assert story.count("def test_3():") == 1
-    assert WRITTEN in agent("show", "run", "p", "--prompts").out
+    assert WRITTEN in agent("show", "run", "p", "--with-prompts").out
 
 
 def test_similar_ids_are_suggested(agent: Commands) -> None:
@@ -317,7 +317,7 @@ def test_colouring_escapes_control_characters(agent: Commands, colours: dict[str
         "p", label=1, decided_by=STEERING, reason=STEERING, reading=STEERING, stand_ins=(STEERING,)
     )
     write_run_of(agent, (annotation, history))
-    result = agent("show", "run", "p", "--prompts", **colours)
+    result = agent("show", "run", "p", "--with-prompts", **colours)
     assert result.code == 0
     plain_text = strip_colours(result.out)
     assert {character for character in STEERING if character in plain_text} <= set(re.findall(r"[ -~]", STEERING))

@@ -23,11 +23,11 @@ def test_token_limit_stops_the_run_and_a_higher_one_resumes_it(agent: Commands) 
     agent.write("p.jsonl", pairs(4))
     with ChatServer(reply(label(1), completion_tokens=500)) as server:
         for _ in range(2):
-            stopped = agent(*build_command(server, "--max-tokens-total", "5000", "--json"))
+            stopped = agent(*build_command(server, "-c", "runner.max_tokens_total=5000", "--json"))
             assert (stopped.code, stopped.out, len(server.requests)) == (3, "", 2)
         assert stopped.err.count("5,000 ") == 3
-        assert all(text in stopped.err for text in ("\n2 pairs ", "(--max-tokens-total)", "\n  agent annotate"))
-        done = agent(*build_command(server, "--max-tokens-total", "9000", "--json"))
+        assert all(text in stopped.err for text in ("\n2 pairs ", "max_tokens_total=N", "\n  agent annotate"))
+        done = agent(*build_command(server, "-c", "runner.max_tokens_total=9000", "--json"))
     assert (done.code, done.json["pairs"], len(server.requests)) == (0, 4, 4)
 
 
@@ -61,7 +61,7 @@ def test_past_deadline_stops_before_any_call(agent: Commands) -> None:
 
 
 class TestAudit:
-    """--audit-screen tests a fixed sample of the pairs that the screener decided."""
+    """`pipeline.audit_screen` tests a fixed sample of the pairs that the screener decided."""
 
     @staticmethod
     def answer(request: Request) -> Answer:
@@ -70,8 +70,8 @@ class TestAudit:
 
     def annotate(self, agent: Commands, server: ChatServer, rows: Any, *more: str) -> Any:
         agent.write("p.jsonl", rows)
-        options = ("--variant", "ps_fa", "--model", "m", "--base-url", server.url, "--audit-screen", "0.4", "--json")
-        done = agent("annotate", "p.jsonl", *options, *more)
+        options = ("--variant", "ps_fa", "--model", "m", "--base-url", server.url, "--json", "-c")
+        done = agent("annotate", "p.jsonl", *options, "pipeline.audit_screen=0.4", *more)
         assert done.code == 0, done.err
         return done.json
 

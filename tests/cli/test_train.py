@@ -118,7 +118,7 @@ def test_bad_input_is_one_error(trainer: Commands, options: tuple[str, ...], wor
     assert not (trainer.folder / "m").exists()
 
 
-@pytest.mark.parametrize("option", ["--temperature", "--learning-rate", "--alpha"])
+@pytest.mark.parametrize("option", ["--softmax-temperature", "--learning-rate", "--alpha"])
 def test_infinite_values_are_refused(trainer: Commands, option: str) -> None:
     result = trainer(*TRAIN, option, "inf")
     assert (result.code, option in result.err) == (WRONG_USAGE, True)
@@ -177,8 +177,10 @@ def test_libraries_are_imported_when_training_starts(module: str) -> None:
 
 
 def test_the_options_are_those_of_the_hyperparameters(agent: Commands) -> None:
+    from agent.cli.train import FLAGS
     from agent.training.recipe import RECIPES, Hyperparameters
 
     text = agent("train", "--help").out
-    assert [name for name in Hyperparameters.model_fields if f"--{name.replace('_', '-')}" not in text] == []
+    flags = {name: FLAGS.get(name, f"--{name.replace('_', '-')}") for name in Hyperparameters.model_fields}
+    assert [name for name, flag in flags.items() if flag not in text] == []
     assert [name for name in RECIPES if name not in text] == []

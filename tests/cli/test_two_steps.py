@@ -30,7 +30,7 @@ def answer_rounds() -> Respond:
 
 
 def test_missing_search_intent_is_counted_apart_and_pairs_whose_rounds_disagree_are_removed(agent: Commands) -> None:
-    options = ("--variant", "cosqa", "--rounds", "3", "--concurrency", "1", "--temperature", "1", "-o", "run", "--json")
+    options = ("--variant", "cosqa", "--rounds=3", "--concurrency=1", "-c", "temperature=1", "-o", "run", "--json")
     with ChatServer(answer_rounds()) as server:
         file = agent.write("p.jsonl", pairs(len(VOTES)))
         result = agent("annotate", file, "--model", "m", "--base-url", server.url, *options)

@@ -51,7 +51,7 @@ class TestDollars:
     async def test_a_budget_without_a_known_price_is_refused(self) -> None:
         gateway = make_gateway([make_reply(None)] * 2, Budget(1.0))
         await gateway.ask(CALL)
-        with pytest.raises(BudgetExceeded, match="--prices"):
+        with pytest.raises(BudgetExceeded, match="prices="):
             await gateway.ask(CALL)
 
     async def test_calls_run_one_at_a_time_until_a_price_is_known(self) -> None:
@@ -86,7 +86,7 @@ class TestTokens:
         await gateway.ask(CALL)
         with pytest.raises(BudgetExceeded, match=r"1,000 tokens .*1,000 spent") as error:
             await gateway.ask(CALL)
-        assert "--max-tokens-total" in error.value.hint
+        assert "runner.max_tokens_total" in error.value.hint
 
     async def test_the_tokens_of_earlier_starts_count(self) -> None:
         with pytest.raises(BudgetExceeded, match=r"1,200 spent, 1,200 "):
@@ -97,7 +97,7 @@ class TestTokens:
     ("limit", "before", "option"),
     [
         ({"limit_usd": 1.0}, {"before_usd": None}, "budget"),
-        ({"max_tokens": 1000}, {"before_tokens": None}, "--max-tokens-total"),
+        ({"max_tokens": 1000}, {"before_tokens": None}, "runner.max_tokens_total"),
     ],
 )
 async def test_a_limit_is_refused_if_spending_of_earlier_starts_is_unknown(

@@ -394,7 +394,7 @@ class TestRetries:
         assert len(stage.requests) == 1
 
     async def test_a_refused_reply_format_names_the_option(self, stage: Stage) -> None:
-        with pytest.raises(OptionRefused, match="--reply-format text"):
+        with pytest.raises(OptionRefused, match="reply_format=text"):
             await stage(fails(400, "'response_format.type' must be text")).reply(call(reply="json"))
 
     @pytest.mark.parametrize("kinds", [("json", "json"), ("text", "text")])

@@ -57,8 +57,8 @@ async def test_the_error_names_the_finish_reason(ending: str, word: str) -> None
 @pytest.mark.parametrize(
     ("reply", "word"),
     [
-        (Reply("", reasoning=GOOD), "reasoning field.*--thinking"),
-        (Reply(" \n", reasoning="hm", finish_reason="length"), "reasoning field.*limit.*--thinking"),
+        (Reply("", reasoning=GOOD), "reasoning field.*thinking=off"),
+        (Reply(" \n", reasoning="hm", finish_reason="length"), "reasoning field.*limit.*thinking=off"),
         (Reply(f"<think>{GOOD}</think>"), "thinking"),
     ],
 )

@@ -93,7 +93,7 @@ def openai(**options: Any) -> list[Any]:
     [
         (openai(temperature=0.0), "temperature 0"),
         (openai(extra_body='{"temperature": 0}'), "temperature 0"),
-        (openai(), "--temperature"),
+        (openai(), "temperature"),
         (openai(temperature=0.7), None),
         (Models.of(["heuristic"]).list_models(), "heuristic"),
     ],

@@ -203,7 +203,7 @@ def build_error(text: str) -> DependencyUnavailable:
         return DependencyUnavailable(UNREACHABLE, temporary=True)
     if "missing an upload date" in text:
         return DependencyUnavailable(
-            "the package index does not report upload times (PEP 700), which --exclude-newer needs. "
+            "the package index does not report upload times (PEP 700), which sandbox.exclude_newer needs. "
             "Use an index that reports them, such as pypi.org, or omit the option."
         )
     # hints suggest uv options that users cannot set here
@@ -214,7 +214,7 @@ def build_error(text: str) -> DependencyUnavailable:
     if "network was disabled" in hints:
         message = f"not in the download cache, and network access is disabled: {message}"
     if "filtered by `exclude-newer`" in hints:
-        message = f"no version was uploaded before the date of --exclude-newer: {message}"
+        message = f"no version was uploaded before the date of sandbox.exclude_newer: {message}"
     return DependencyUnavailable(message or "uv failed without an error message")
 
 

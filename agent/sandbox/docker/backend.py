@@ -40,8 +40,8 @@ from agent.sandbox.seccomp import PROFILE, read_engine_profile
 VOLUME = f"{PREFIX}-environments"
 START_DEADLINE = 30.0
 _REMOTE = (
-    "--mount-ro needs a local Docker engine, but this engine is remote (not reached through a Unix socket). "
-    "Add the files to an image (--image), or use a local engine."
+    "sandbox.mount_ro needs a local Docker engine, but this engine is remote (not reached through a Unix socket). "
+    "Add the files to an image (sandbox.image), or use a local engine."
 )
 _IMAGE_ID_LENGTH = 24
 
