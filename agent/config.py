@@ -39,6 +39,15 @@ Free = Annotated[T, InFolder.FREE]
 Limit = Annotated[T, InFolder.LIMIT]
 Name = Annotated[T, InFolder.NAME]
 Trusted = Annotated[T, InFolder.TRUSTED]
+RENAMED = {
+    "pipeline.reasks": "pipeline.format_retries",
+    "pipeline.max_try_time": "pipeline.max_repairs",
+    "pipeline.audit_screen": "pipeline.screen_audit_rate",
+    "sandbox.network_for_builds": "sandbox.install_packages",
+}
+"""Settings of earlier versions with their new names."""
+REMOVED_VARIANTS = ("full_plus",)
+"""Variants of earlier versions. Their runs can be read, but not resumed."""
 LIMITS = ("memory_mb", "processes", "cpus", "files_mb", "output_kb", "inodes")
 """The fields of `SandboxConfig` that limit one sandbox."""
 
@@ -107,10 +116,10 @@ class PipelineConfig(BaseModel):
 
     model_config = _STRICT
 
-    max_try_time: Limit[int] = Field(
+    max_repairs: Limit[int] = Field(
         default=3, ge=0, description="Maximum number of repair rounds (stage 2 of Algorithm 1 in the CoSQA+ paper)"
     )
-    reasks: Limit[int] = Field(
+    format_retries: Limit[int] = Field(
         default=2, ge=0, description="Maximum number of retries after a reply that cannot be parsed"
     )
     test_timeout: Limit[float] = Field(
@@ -132,7 +141,7 @@ class PipelineConfig(BaseModel):
         description="How much of the query a match must satisfy: all (exact) or at least half (half); "
         "the default depends on the variant",
     )
-    audit_screen: Trusted[float | None] = Field(
+    screen_audit_rate: Trusted[float | None] = Field(
         default=None,
         gt=0,
         le=1,
@@ -254,7 +263,7 @@ class SandboxConfig(BaseModel):
         ge=0,
         description="Maximum total size of cached environments in MB (0: unlimited); also applies to cached downloads",
     )
-    network_for_builds: Trusted[bool] = Field(
+    install_packages: Trusted[bool] = Field(
         default=True, description="Install missing dependencies from the package index"
     )
     index_rule: Trusted[bool] = Field(
@@ -362,6 +371,8 @@ def _suggest_settings(key: str, known: list[str]) -> list[str]:
 def _explain_error(problem: Any, kind: type[BaseModel], labels: Mapping[str, str]) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
+        if key in RENAMED:
+            return f"setting {key!r} has been renamed to {RENAMED[key]!r}"
         near = ", ".join(_suggest_settings(key, [*collect_setting_fields(kind)]))
         suggestion = f", did you mean {near}?" if near else ""
         return f"unknown setting {key!r}{suggestion} (agent annotate -c help lists all settings)"

@@ -23,7 +23,7 @@ from pydantic import (
 from agent.errors import UsageError
 from agent.text import render_html_table
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 INTENT_JUDGE = "judge_intent"
 """The node that decides pairs whose query has no search intent (`decided_by`). The label of these pairs is null."""
 

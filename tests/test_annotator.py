@@ -327,10 +327,15 @@ def test_options_are_typed_and_described_once() -> None:
 
 
 def test_arguments_override_settings_by_key() -> None:
-    settings = {"variant": "ps_fa", "runner.concurrency": 2, "pipeline.reasks": 0, "sandbox.images": {"3.9": "mine"}}
+    settings = {
+        "variant": "ps_fa",
+        "runner.concurrency": 2,
+        "pipeline.format_retries": 0,
+        "sandbox.images": {"3.9": "mine"},
+    }
     annotator = Annotator(model=ScriptedLLM([]), config=settings, concurrency=3)
     assert annotator.identity()["variant"]["name"] == "ps_fa"
-    assert annotator.identity()["pipeline"]["reasks"] == 0
+    assert annotator.identity()["pipeline"]["format_retries"] == 0
 
 
 async def test_annotators_that_share_a_budget_share_its_tokens_and_its_deadline() -> None:

@@ -223,7 +223,7 @@ def test_a_run_works_without_a_package_index(commands: Path, tmp_path: Path, mon
     given_up = {"pair": "iso-date", "role": "repair", "reply": "```bash\n```"}
     (tmp_path / "replies.jsonl").write_text("".join(json.dumps(reply) + "\n" for reply in [*replies, given_up]))
     command = [commands / "agent", "annotate", "pairs.jsonl", "--model", "replay:replies.jsonl", "--sandbox", "bwrap"]
-    subprocess.run([*command, "-c", "sandbox.network_for_builds=false", "-o", "run"], cwd=tmp_path, check=True)
+    subprocess.run([*command, "-c", "sandbox.install_packages=false", "-o", "run"], cwd=tmp_path, check=True)
     with load_run(tmp_path / "run") as view:
         annotation, evidence = view.annotation("iso-date"), view.evidence("iso-date")
     assert annotation is not None

@@ -51,7 +51,7 @@ REFUSED = [
     'cache = "cache.sqlite"', 'variant = "mine.yaml"', 'variant = "../mine.yml/."', "pipeline.test_timeout = 15.5",
     'runner.engine = "ray"', 'runner.address = "auto"', "runner.rounds = 2", "sandbox.cpus = 1.5",
     'sandbox.image = "evil"', 'sandbox.images = {"3.9" = "evil"}', 'sandbox.mount_ro = ["/root:/data"]',
-    'sandbox.requirements = "r.txt"', "sandbox.network_for_builds = true", "sandbox.index_rule = false",
+    'sandbox.requirements = "r.txt"', "sandbox.install_packages = true", "sandbox.index_rule = false",
     "tracing.otel = true",
 ]  # fmt: skip
 """Settings with which a stranger's file would send, run, read, mount, spend or weaken something."""
@@ -75,7 +75,8 @@ def test_a_file_in_the_working_folder_may_not_set_what_a_stranger_could_misuse(f
 
 @pytest.mark.parametrize("line", [
     'model = "org/model:70b"', 'model = {default = "m", screen = "small"}', 'variant = "cosqa"', "call_timeout = 60",
-    "attempts = 6", "pipeline.reasks = 0", "runner.concurrency = 16", "runner.rounds = 1", "runner.budget_usd = 20",
+    "attempts = 6", "pipeline.format_retries = 0", "runner.concurrency = 16", "runner.rounds = 1",
+    "runner.budget_usd = 20",
 ])  # fmt: skip
 def test_a_file_in_the_working_folder_may_set_names_and_lower_limits(tmp_path: Path, line: str) -> None:
     (tmp_path / "agent.toml").write_text(line)
@@ -197,6 +198,7 @@ def test_paths_in_a_file_are_relative_to_its_folder(folder: Path) -> None:
     [
         ("agent.toml", 'modle = "x"', r"agent\.toml: .*'modle'.*model\?.* -c help"),
         ("agent.toml", "[runner]\nconcurency = 3", r"agent\.toml: .*'runner\.concurency'"),
+        ("agent.toml", "[pipeline]\nreasks = 3", r"agent\.toml: .*'pipeline\.reasks'.*'pipeline\.format_retries'"),
         ("agent.toml", "runner.concurrency = 0", r"agent\.toml: setting runner\.concurrency: .*not 0"),
         ("agent.toml", 'api_key = "sk-1"', r"agent\.toml: .*'api_key'"),
         ("agent.toml", "sandbox = 5", r"agent\.toml: setting sandbox .*sandbox\.NAME"),
@@ -217,6 +219,7 @@ def test_an_error_in_a_file_names_file_and_key(tmp_path: Path, file: str, text: 
     [
         ("AGENT_RUNNER__CONCURRENCY", "many", r"AGENT_RUNNER__CONCURRENCY: .*integer.*'many'"),
         ("AGENT_RUNNER__CONCURENCY", "3", r"AGENT_RUNNER__CONCURENCY: "),
+        ("AGENT_PIPELINE__MAX_TRY_TIME", "3", r"AGENT_PIPELINE__MAX_TRY_TIME: .*'pipeline\.max_repairs'"),
         ("AGENT_SANDBOX", "bwrap", r'"sandbox".*AGENT_SANDBOX__BACKEND'),
     ],
 )

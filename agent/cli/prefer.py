@@ -132,7 +132,10 @@ def _count_judges(out: Path, comparisons: list[Comparison], sample: str) -> list
 
 
 def _print_judges(judges: list[dict[str, Any]]) -> None:
-    console, counts = Console(piped_width=120), ("prefer_a", "prefer_b", "ties", "turned", "errors", "pending")
+    console, counts = (
+        Console(piped_width=120),
+        ("prefer_a", "prefer_b", "ties", "position_dependent", "errors", "pending"),
+    )
     table = make_table("judge", *(name.replace("_", " ") for name in counts), "share of B", "95% interval", "p")
     for judge in judges:
         interval = format_interval(Interval(**judge["interval"]) if judge["interval"] else None)

@@ -30,7 +30,7 @@ _SIGNS = {"ge": "≥", "gt": ">", "le": "≤"}
 _EXAMPLES = """
 base_url=http://localhost:11434/v1 thinking=off temperature=0.5 max_tokens=4096 extra_body={"top_k":20}
 model=gpt-4o-mini prices=prices.yaml prompts=prompts cache=cache.sqlite
-pipeline.pair_timeout=600 pipeline.criterion=half pipeline.audit_screen=0.02
+pipeline.pair_timeout=600 pipeline.criterion=half pipeline.screen_audit_rate=0.02
 runner.calls_per_minute=500 runner.tokens_per_minute=2000000 runner.address=auto runner.workers=8
 runner.budget_usd=20 runner.max_tokens_total=5000000 runner.deadline=8h
 sandbox.image=python:3.12 sandbox.mount_ro=/srv/words:/data sandbox.requirements=requirements.txt

@@ -21,7 +21,7 @@ from agent.runs.store.run_view import RunView
 from agent.types import Pair
 
 Comparison = Sequence[Pair]
-Outcome = Literal["a", "b", "tie", "turned", "error"]
+Outcome = Literal["a", "b", "tie", "position_dependent", "error"]
 
 
 def draw_comparisons(a: Path, b: Path, size: int, seed: int, mapping: FieldMap = None) -> tuple[list[Comparison], int]:
@@ -72,24 +72,26 @@ def collect_replies(run: RunView, comparisons: Iterable[Comparison]) -> list[Out
         if any(reply.error is not None for reply in replies):
             outcomes.append("error")
         elif len(replies) == 2:
-            outcomes.append(preferred.pop() if len(preferred) == 1 else "tie" if "tie" in preferred else "turned")
+            outcomes.append(
+                preferred.pop() if len(preferred) == 1 else "tie" if "tie" in preferred else "position_dependent"
+            )
     return outcomes
 
 
 def count_preferences(judge: str, outcomes: Sequence[Outcome], total: int) -> dict[str, Any]:
     """Count the outcomes of one judge as JSON. `total` is the number of comparisons. Needs SciPy.
 
-    `turned` counts the ties for which a model preferred the same position in both orders. `share` is the share of B
-    among the decided comparisons, `interval` is its Wilson interval, and `p_value` belongs to the two-sided sign test.
-    All three are None if nothing is decided.
+    `position_dependent` counts the ties for which a model preferred the same position in both orders. `share` is the
+    share of B among the decided comparisons, `interval` is its Wilson interval, and `p_value` belongs to the two-sided
+    sign test. All three are None if nothing is decided.
     """
-    a, b, turned = (outcomes.count(outcome) for outcome in ("a", "b", "turned"))
+    a, b, position_dependent = (outcomes.count(outcome) for outcome in ("a", "b", "position_dependent"))
     return {
         "judge": judge,
         "prefer_a": a,
         "prefer_b": b,
-        "ties": outcomes.count("tie") + turned,
-        "turned": turned,
+        "ties": outcomes.count("tie") + position_dependent,
+        "position_dependent": position_dependent,
         "errors": outcomes.count("error"),
         "pending": total - len(outcomes),
         "share": b / (a + b) if a + b else None,

@@ -92,13 +92,13 @@ class AblationTable(Frozen):
 
     `calls` contains the number of calls of each kind:
 
-    - `asked`: all requested calls
-    - `made`: requested calls that were sent to a model
+    - `requested`: all requested calls
+    - `executed`: requested calls that were sent to a model
     - `shared`: requested calls that reused the reply to a call that was sent to a model
-    - `earlier`: requested calls that reused a reply cached by an earlier run
-    - `separate`: calls that would be made if each variant ran separately with an empty cache
+    - `cached_before`: requested calls that reused a reply cached by an earlier run
+    - `if_run_alone`: calls that would be made if each variant ran separately with an empty cache
 
-    `executions` contains the number of requested executions (`asked`) and of executions in a sandbox (`made`).
+    `executions` contains the number of requested executions (`requested`) and of executions in a sandbox (`executed`).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -240,8 +240,8 @@ def make_table(
         against=against,
         calls=_count_calls(results),
         executions={
-            "asked": sum(result.executions for result in results),
-            "made": sum(result.executions_run for result in results),
+            "requested": sum(result.executions for result in results),
+            "executed": sum(result.executions_run for result in results),
         },
         paid=sum((result.paid for result in results), Usage()),
         rows=tuple(
@@ -264,11 +264,11 @@ def _count_calls(results: Sequence[VariantResults]) -> dict[str, int]:
     cached_calls = sum((result.cached_calls for result in results), Counter[str]())
     shared = sum(count for key, count in cached_calls.items() if key in model_calls)
     return {
-        "asked": model_calls.total() + cached_calls.total(),
-        "made": model_calls.total(),
+        "requested": model_calls.total() + cached_calls.total(),
+        "executed": model_calls.total(),
         "shared": shared,
-        "earlier": cached_calls.total() - shared,
-        "separate": sum(result.distinct_calls for result in results),
+        "cached_before": cached_calls.total() - shared,
+        "if_run_alone": sum(result.distinct_calls for result in results),
     }
 
 

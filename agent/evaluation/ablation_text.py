@@ -14,6 +14,7 @@ from agent.datasets.encoding import dumps
 from agent.evaluation.ablation import REFERENCE
 from agent.evaluation.ablation_table import AblationRow, AblationTable, McNemar
 from agent.runs.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN, read_document, replacing
+from agent.runs.store.former import update_ablation
 from agent.runs.store.manifest import flatten
 from agent.text import plural
 from agent.types import SCHEMA_VERSION
@@ -66,12 +67,14 @@ def list_remarks(table: AblationTable) -> list[str]:
         "Accuracy counts null labels as wrong. Selective accuracy covers only labelled pairs. Wilson 95% intervals are "
         "in brackets.",
         _describe_tests(table),
-        f"The variants requested {plural(calls['asked'], 'model call')}. Of these, {calls['made']:,} went to a model, "
-        f"{calls['shared']:,} reused a reply from this ablation, and {calls['earlier']:,} reused a reply from an "
+        f"The variants requested {plural(calls['requested'], 'model call')}. "
+        f"Of these, {calls['executed']:,} went to a model, "
+        f"{calls['shared']:,} reused a reply from this ablation, and {calls['cached_before']:,} reused a reply from an "
         "earlier run. If each variant ran separately with an empty cache, the variants would make "
-        f"{plural(calls['separate'], 'call')}.",
-        f"The variants requested {plural(executions['asked'], 'execution')}. Of these, {executions['made']:,} ran in a "
-        f"sandbox, and {executions['asked'] - executions['made']:,} reused an earlier result.",
+        f"{plural(calls['if_run_alone'], 'call')}.",
+        f"The variants requested {plural(executions['requested'], 'execution')}. "
+        f"Of these, {executions['executed']:,} ran in a sandbox, "
+        f"and {executions['requested'] - executions['executed']:,} reused an earlier result.",
         "The seconds column contains the total duration of model calls and executions, including sentinel runs. It "
         "excludes waiting and package installation.",
         "Accuracy depends on the source of the replies. Scripted, replayed or rule-based replies say nothing about a "
@@ -213,4 +216,4 @@ def read_ablation(path: Path) -> AblationTable:
         RunFolderError: the file is missing or damaged, or has another schema version.
     """
     remedy = "Remove it and run `agent ablate` again."
-    return read_document(path, AblationTable, expected="an ablation table", remedy=remedy)
+    return read_document(path, AblationTable, expected="an ablation table", remedy=remedy, update=update_ablation)

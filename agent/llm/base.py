@@ -193,7 +193,7 @@ class ModelCall(Frozen):
     the reply.
     """
 
-    kind: Literal["exchange"] = "exchange"
+    kind: Literal["model_call"] = "model_call"
     role: str
     key: str
     messages: tuple[dict[str, str], ...]

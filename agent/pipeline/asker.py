@@ -44,7 +44,14 @@ class Asker:
     """
 
     def __init__(
-        self, gateway: Gateway, prompts: Prompts, recorder: Recorder, *, pair_id: str, sample: int = 0, reasks: int = 2
+        self,
+        gateway: Gateway,
+        prompts: Prompts,
+        recorder: Recorder,
+        *,
+        pair_id: str,
+        sample: int = 0,
+        format_retries: int = 2,
     ) -> None:
         self.usage = Usage()
         self.recorder = recorder
@@ -52,7 +59,7 @@ class Asker:
         self._prompts = prompts
         self._pair_id = pair_id
         self.sample = sample
-        self._reasks = reasks
+        self._format_retries = format_retries
         self._turns: Counter[str] = Counter()
 
     async def ask(
@@ -60,9 +67,9 @@ class Asker:
     ) -> T:
         """Make one model call and return its parsed reply. A `shared` call is made once for all pairs.
 
-        If the reply is blank or `parse` raises a ValueError, the call is repeated up to `reasks` times. The retry's
-        prompt states the cause. Retries after a blank reply do not use JSON mode, because some models return only
-        spaces in that mode.
+        If the reply is blank or `parse` raises a ValueError, the call is repeated up to `format_retries` times. The
+        prompt of the retry states the cause. Retries after a blank reply do not use JSON mode, because some models
+        return only spaces in that mode.
 
         Raises:
             ReplyError: no reply was usable; the message states why the last reply was not usable.
@@ -73,7 +80,7 @@ class Asker:
         schema = None if role.reply is None else build_schema(role.reply)
         messages, kind = self._prompts.render(role, variables), reply_kind
         problem = ""
-        for attempt in range(self._reasks + 1):
+        for attempt in range(self._format_retries + 1):
             turn = self._turns[role.name]
             call = Call(role.name, messages, kind, self.sample, self._pair_id, turn, variables, schema, shared)
             key = self._gateway.compute_key(call)
@@ -93,7 +100,7 @@ class Asker:
             else:
                 messages = (*messages, Message("assistant", _quote_reply(reply.text)), *reask)
         raise ReplyError(
-            f"no usable reply for role {role.name!r} after {plural(self._reasks + 1, 'attempt')}: {problem}"
+            f"no usable reply for role {role.name!r} after {plural(self._format_retries + 1, 'attempt')}: {problem}"
             f"{_REASONING_REMEDY if is_blank(reply.text) and reply.reasoning else ''}"
         )
 

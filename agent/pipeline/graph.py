@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agent.config import find_data_folder
+from agent.config import REMOVED_VARIANTS, find_data_folder
 from agent.errors import AgentError, ConfigError, GraphError, NodeError
 from agent.languages.base import Language
 from agent.llm.failures import sanitise
@@ -82,6 +82,11 @@ def load_variant(source: str | Path | Mapping[str, Any] | Variant) -> Variant:
         return _parse_variant({"name": "custom", **source}, "the variant mapping")
     path = Path(source)
     if isinstance(source, str) and path.suffix not in (".yaml", ".yml"):
+        if source in REMOVED_VARIANTS:
+            raise ConfigError(
+                f"the variant {source} no longer exists. Its runs can be read, but not resumed. "
+                "Choose the variant full and another folder (-o; in Python run_dir)."
+            )
         if source not in list_variants():
             raise ConfigError(f"unknown variant {source!r}; choose from: {', '.join(list_variants())}")
         path = find_data_folder("graphs") / f"{source}.yaml"
@@ -119,7 +124,7 @@ class Pipeline:
         """
         from langgraph.errors import GraphRecursionError
 
-        config = {"recursion_limit": 60 + 8 * tools.config.max_try_time}
+        config = {"recursion_limit": 60 + 8 * tools.config.max_repairs}
         modes = ["updates", "values"]
         updates: dict[str, State] = {}
         name = self.variant.start

@@ -48,7 +48,7 @@ class NodeRun(Frozen):
     label, `label`, `decided_by` and `reason` describe its decision.
     """
 
-    kind: Literal["visit"] = "visit"
+    kind: Literal["node_run"] = "node_run"
     node: str
     outcome: str
     seconds: Seconds

@@ -89,8 +89,14 @@ class PairRunner:
     async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
         self.listener(PairStarted(pair.id, round_number))
         started = since = time.monotonic()
-        reasks = self.config.pipeline.reasks
-        asker = Asker(self.gateway, self.prompts, recorder, pair_id=pair.id, sample=round_number, reasks=reasks)
+        asker = Asker(
+            self.gateway,
+            self.prompts,
+            recorder,
+            pair_id=pair.id,
+            sample=round_number,
+            format_retries=self.config.pipeline.format_retries,
+        )
         state: State = {"pair": pair}
         if pair.language not in self.languages and self.fallback is None:
             state["reason"] = f"skipped: language {pair.language!r} is not supported"

@@ -96,7 +96,7 @@ def build_dependency_policy(config: SandboxConfig) -> DependencyPolicy:
     """
     base = () if config.requirements is None else read_requirements(Path(config.requirements))
     exclude_newer = None if config.exclude_newer is None else read_moment(config.exclude_newer)
-    return DependencyPolicy(config.network_for_builds, build_rule(config), config.store_mb << 20, base, exclude_newer)
+    return DependencyPolicy(config.install_packages, build_rule(config), config.store_mb << 20, base, exclude_newer)
 
 
 def read_moment(text: str) -> datetime:
@@ -121,7 +121,7 @@ def read_moment(text: str) -> datetime:
 
 def build_rule(config: SandboxConfig) -> IndexRule:
     """Convert settings to the rule on which packages may be installed. The rule queries pip's indexes on first use."""
-    return IndexRule(PackageIndex() if config.index_rule and config.network_for_builds else None)
+    return IndexRule(PackageIndex() if config.index_rule and config.install_packages else None)
 
 
 async def choose(

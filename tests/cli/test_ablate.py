@@ -68,9 +68,13 @@ def test_variants_share_calls_and_are_charged_as_if_run_alone(agent: Commands) -
     assert set(count_bodies(requests_before).values()) == {1}
     assert count_bodies(requests_before).keys() == count_bodies(separate).keys()
     calls = done.json["calls"]
-    assert (calls["made"], calls["earlier"], calls["separate"]) == (len(requests_before), 0, len(separate))
-    assert calls["asked"] == calls["made"] + calls["shared"]
-    assert calls["asked"] > len(separate)
+    assert (calls["executed"], calls["cached_before"], calls["if_run_alone"]) == (
+        len(requests_before),
+        0,
+        len(separate),
+    )
+    assert calls["requested"] == calls["executed"] + calls["shared"]
+    assert calls["requested"] > len(separate)
     assert {row["variant"]: row["calls_per_pair"] * COUNT for row in done.json["rows"]} == pytest.approx(by_variant)
     assert len(requests_before) < 0.6 * len(separate)
     assert {row["variant"] for row in done.json["rows"]} == by_variant.keys()
@@ -96,10 +100,10 @@ def test_real_pairs_need_each_distinct_call_once(agent: Commands, real_data: Pat
     assert done.code == 0
     assert set(count_bodies(server.requests).values()) == {1}
     calls = done.json["calls"]
-    assert calls["made"] == len(server.requests)
+    assert calls["executed"] == len(server.requests)
     page = " ".join((ROOT / "docs/variants.md").read_text(encoding="utf-8").split())
     assert re.findall(r"needed (\d+) (?:calls )?instead of (\d+)", page) == [
-        (str(calls["made"]), str(calls["separate"])),
+        (str(calls["executed"]), str(calls["if_run_alone"])),
     ]
 
 
@@ -113,7 +117,7 @@ def test_noise_in_program_output_causes_no_new_calls(agent: Commands) -> None:
         # a new process has no executions in memory and runs the programs again
         second_result = agent("ablate", file, *options, "--variants", "full,ps_tpg_te_fa,rule_arbiter")
     assert len(server.requests) == calls_before
-    assert second_result.json["executions"] == {"asked": 9, "made": 6}
+    assert second_result.json["executions"] == {"requested": 9, "executed": 6}
 
 
 def test_table_fits_120_columns_and_notes_scripted_replies(agent: Commands) -> None:
@@ -157,7 +161,7 @@ def test_cost_of_a_variant_includes_cached_replies(agent: Commands) -> None:
         options = build_options(server, "--gold", "gold.jsonl", "--variants", "ps_fa", "--json")
         first = agent("ablate", "p.jsonl", *options, "-o", "one").json
         second = agent("ablate", "p.jsonl", *options, "-o", "two").json
-    assert (first["calls"]["made"], second["calls"]["made"], second["calls"]["earlier"]) == (12, 0, 12)
+    assert (first["calls"]["executed"], second["calls"]["executed"], second["calls"]["cached_before"]) == (12, 0, 12)
     assert (first["paid"]["calls"], second["paid"]["calls"]) == (12, 0)
     assert first["rows"][0]["tokens_per_pair"] == 2010 * 12 / 9
     assert second["rows"] == first["rows"]
@@ -334,7 +338,9 @@ def test_errors_count_as_wrong_and_exit_with_1(agent: Commands) -> None:
         return reply("I would rather not." if "way 1\n" in request.prompt else label(1))
 
     with ChatServer(refuse) as server:
-        options = build_options(server, "--gold", "gold.jsonl", "--variants", "single_llm", "-c", "pipeline.reasks=0")
+        options = build_options(
+            server, "--gold", "gold.jsonl", "--variants", "single_llm", "-c", "pipeline.format_retries=0"
+        )
         done = agent("ablate", "p.jsonl", *options, "-o", "out", "--json")
     assert done.code == 1
     row = done.json["rows"][0]

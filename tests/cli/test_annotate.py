@@ -40,7 +40,7 @@ def test_errors_exit_with_1_and_can_be_retried(agent: Commands) -> None:
         return reply("I would rather not." if "way 1\n" in request.prompt else label(1))
 
     with ChatServer(answer) as server:  # type: ignore[arg-type]
-        options = build_options(server, "-o", "run", "-c", "pipeline.reasks=0")
+        options = build_options(server, "-o", "run", "-c", "pipeline.format_retries=0")
         done = agent("annotate", file, *options, "--json")
     assert (done.code, done.json["errors"], done.json["labels"]) == (1, {"ReplyError": 1}, {"1": 2, "0": 0, "null": 1})
     assert "p1: ReplyError: " in done.err
@@ -84,7 +84,7 @@ def test_retry_errors_repeats_only_calls_without_usable_reply(agent: Commands) -
     replies = [*(reply(screen("unclear")), reply("no"), reply("nor this")), reply(screen("unclear")), reply(label(1))]
     with ChatServer([*replies, reply(label(0))]) as server:
         options = ("--variant", "ps_fa", "--model", "m", "--base-url", server.url, "-o", "run", "--concurrency", "1")
-        options = (*options, "-c", "pipeline.reasks=1", "--cache", "c.sqlite", "--json")
+        options = (*options, "-c", "pipeline.format_retries=1", "--cache", "c.sqlite", "--json")
         assert agent("annotate", file, *options).code == 1
         retried = agent("annotate", file, *options, "--retry-errors")
     assert (retried.code, retried.json["errors"], retried.json["annotated_now"]) == (0, {}, 1)
@@ -289,7 +289,7 @@ def test_budget_counts_retried_errors(agent: Commands) -> None:
     agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
     with ChatServer(reply("no", completion_tokens=0)) as server:
         options = build_options(
-            server, "-c", "prices=prices.json", "-c", "pipeline.reasks=0", "-o", "run", "--retry-errors"
+            server, "-c", "prices=prices.json", "-c", "pipeline.format_retries=0", "-o", "run", "--retry-errors"
         )
         codes = []
         for attempt in range(4):
@@ -315,7 +315,7 @@ def test_budget_set_later_counts_earlier_calls(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(3))
     agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 0}}))
     with ChatServer([reply("no"), *[reply(label(1), prompt_tokens=1000)] * 5]) as server:
-        options = build_options(server, "-o", "run", "-c", "pipeline.reasks=0", "--concurrency", "1")
+        options = build_options(server, "-o", "run", "-c", "pipeline.format_retries=0", "--concurrency", "1")
         assert agent("annotate", file, *options, "--limit", "2").code == 1
         priced_options = (*options, "-c", "prices=prices.json", "--budget")
         refused = agent("annotate", file, *priced_options, "1")

@@ -53,12 +53,19 @@ def judge(result: CommandResult) -> dict[str, Any]:
     return dict(judged)
 
 
-@pytest.mark.parametrize(("responding", "turned"), TIES)
-def test_preferring_a_position_or_a_tie_gives_only_ties(agent: Commands, responding: Respond, turned: int) -> None:
+@pytest.mark.parametrize(("responding", "position_dependent"), TIES)
+def test_preferring_a_position_or_a_tie_gives_only_ties(
+    agent: Commands, responding: Respond, position_dependent: int
+) -> None:
     with ChatServer(responding) as server:
         judged = judge(ask(agent, server, "--json"))
         assert "no share" in ask(agent, server).out
-    assert [judged[name] for name in ("ties", "turned", "errors", "pending")] == [COUNT, turned, 0, 0]
+    assert [judged[name] for name in ("ties", "position_dependent", "errors", "pending")] == [
+        COUNT,
+        position_dependent,
+        0,
+        0,
+    ]
     assert [judged[name] for name in ("share", "interval", "p_value")] == [None, None, None]
 
 

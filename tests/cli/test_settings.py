@@ -24,6 +24,8 @@ from tests.cli.commands import ROOT, Commands, pairs, read_annotations
         ("sandbox.memory_mb", "-c sandbox.memory_mb: "),
         ("=3", "-c =3: "),
         ("sandbox.memory=512", r"'sandbox\.memory'.*sandbox\.memory_mb"),
+        ("pipeline.audit_screen=0.1", "'pipeline.screen_audit_rate'"),
+        ("sandbox={network_for_builds: false}", "'sandbox.install_packages'"),
         ("sandbox.memory_mb=lots", "sandbox.memory_mb: .*integer"),
         ("sandbox.memory_mb=1", "sandbox.memory_mb: .*64"),
         ("sandbox.memory_mb.x=1", "'memory_mb'"),
@@ -123,7 +125,7 @@ def test_settings_page_has_the_current_table() -> None:
     assert format_settings_table() in (ROOT / "docs/settings.md").read_text("utf-8")
 
 
-EVERYWHERE = {"criterion", "reasks", "pair_timeout"}
+EVERYWHERE = {"criterion", "format_retries", "pair_timeout"}
 """Settings that every node reads."""
 OF_SANDBOXES = {"sandbox_attempts"}
 
@@ -136,14 +138,14 @@ def read_unused_options(err: str) -> list[str]:
 
 @pytest.mark.parametrize(("options", "lines"), [
     (("--timeout", "5"), ["--timeout (execute)"]),
-    (("-c", "pipeline.max_try_time=5", "-c", "pipeline.max_try_time=5"), ["-c pipeline.max_try_time (repair)"]),
+    (("-c", "pipeline.max_repairs=5", "-c", "pipeline.max_repairs=5"), ["-c pipeline.max_repairs (repair)"]),
     (("--without", "screen", "--model", "screen=heuristic"), ["--model screen=…"]),
     (("-c", "temperature=0.5", "--base-url", "http://[::1]:9"), ["--base-url", "-c temperature"]),
     (("--sandbox", "bwrap", "-c", "sandbox.memory_mb=100", "-c", "runner.sandboxes=2"), [
         f"{flag} (execute, repair)" for flag in ("--sandbox", "-c sandbox.memory_mb", "-c runner.sandboxes")]),
     (("--model", "judge=heuristic", "--unsupported", "judge"), ["--model judge=…"]),
     (("--variant", "ps_tpg_fa", "--model", "judge=heuristic", "--unsupported", "judge"), []),
-    (("--criterion", "half", "--concurrency", "2", "-c", "pipeline.reasks=1"), []),
+    (("--criterion", "half", "--concurrency", "2", "-c", "pipeline.format_retries=1"), []),
 ])  # fmt: skip
 def test_annotate_reports_options_without_effect(agent: Commands, options: tuple[str, ...], lines: list[str]) -> None:
     agent.write("p.jsonl", pairs(1))
@@ -154,10 +156,10 @@ def test_annotate_reports_options_without_effect(agent: Commands, options: tuple
 
 def test_ablate_reports_options_without_effect_on_any_variant(agent: Commands) -> None:
     agent.write("p.jsonl", [{**pair, "label": 1} for pair in pairs(1)])
-    settings = ("-c", "pipeline.audit_screen=0.5", "-c", "variant=full")
+    settings = ("-c", "pipeline.screen_audit_rate=0.5", "-c", "variant=full")
     command = ("ablate", "p.jsonl", "--model", "heuristic", *settings)
     done = agent(*command, "--variants", "single_llm", "-o", "out")
-    assert read_unused_options(done.err) == ["-c pipeline.audit_screen (screen)", "-c variant"]
+    assert read_unused_options(done.err) == ["-c pipeline.screen_audit_rate (screen)", "-c variant"]
     screen = "screen: {match: end, non_match: end, unclear: judge}"
     agent.write("mine.yaml", f"start: screen\nnodes:\n  {screen}\n  judge: {{decided: end}}\n")
     done = agent(*command[:-2], "--variants", "single_llm,mine.yaml", "-o", "other")
@@ -169,8 +171,8 @@ def test_every_setting_is_read_by_some_node() -> None:
     assert names | EVERYWHERE | OF_SANDBOXES == set(PipelineConfig.model_fields)
     for name in EVERYWHERE:
         assert find_readers(f"pipeline.{name}") is None
-    assert find_readers("pipeline.max_try_time", load_variant("full")) == ["repair"]
-    assert find_readers("pipeline.max_try_time", load_variant("ps_fa")) == []
+    assert find_readers("pipeline.max_repairs", load_variant("full")) == ["repair"]
+    assert find_readers("pipeline.max_repairs", load_variant("ps_fa")) == []
     assert find_readers("sandbox.memory_mb", load_variant("single_llm")) == []
 
 

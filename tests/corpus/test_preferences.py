@@ -74,9 +74,15 @@ def test_no_common_query_no_match_and_a_context_are_errors(tmp_path: Path, chang
 @given(st.integers(0, 400), st.integers(0, 400))
 def test_shares_and_p_values_match_scipy_and_ignore_ties(a: int, b: int) -> None:
     assume(a + b)
-    outcomes: list[Outcome] = [*["a"] * a, *["b"] * b, "tie", "turned", "error"]  # type: ignore[list-item]
+    outcomes: list[Outcome] = [*["a"] * a, *["b"] * b, "tie", "position_dependent", "error"]  # type: ignore[list-item]
     counted = count_preferences("m", outcomes, total=900)
-    assert [counted[name] for name in ("prefer_a", "prefer_b", "ties", "turned", "errors")] == [a, b, 2, 1, 1]
+    assert [counted[name] for name in ("prefer_a", "prefer_b", "ties", "position_dependent", "errors")] == [
+        a,
+        b,
+        2,
+        1,
+        1,
+    ]
     assert counted["pending"] == 900 - a - b - 3
     test = binomtest(b, a + b, 0.5)
     interval = test.proportion_ci(method="wilson")

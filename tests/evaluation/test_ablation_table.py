@@ -137,7 +137,7 @@ def test_calls_are_counted_as_made_shared_or_cached_earlier() -> None:
     ]
     runs = [VariantRun(load_variant(name), Path("out") / name, False) for name in ("full", "ps_fa")]
     ablation = make_table(runs, results, PAIRS[:1], GOLD, **SETTING, base=Path("out"))
-    assert ablation.calls == {"asked": 5, "made": 2, "shared": 2, "earlier": 1, "separate": 4}
+    assert ablation.calls == {"requested": 5, "executed": 2, "shared": 2, "cached_before": 1, "if_run_alone": 4}
 
 
 def test_measures_exclude_pairs_without_a_gold_label() -> None:
@@ -242,7 +242,7 @@ def test_all_files_contain_the_same_table(tmp_path: Path) -> None:
     assert document == as_document(ablation)
     assert read_ablation(tmp_path / "ablation.json") == ablation
     assert document["remarks"] == list_remarks(ablation)
-    assert (document["schema"], document["pairs"], document["gold"]) == (1, 20, {"1": 6, "0": 14})
+    assert (document["schema"], document["pairs"], document["gold"]) == (2, 20, {"1": 6, "0": 14})
     assert document["rows"][1]["mcnemar"]["only_other_right"] == 9
     lines = list(csv.DictReader(io.StringIO((tmp_path / "ablation.csv").read_text())))
     assert [line["variant"] for line in lines] == [*WRONG]

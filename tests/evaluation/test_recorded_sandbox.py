@@ -24,7 +24,7 @@ def make_manifest(
 ) -> dict[str, Any]:
     """Return the manifest of a run with one segment."""
     environment = {"versions": {"test-driven-annotator": "0.0.1"}, "sandbox": described or DESCRIBED, "limits": LIMITS}
-    identity = {"pipeline": {"test_timeout": 7.0, "command_timeout": 3.0, "max_try_time": 3}, "sandbox": settings or {}}
+    identity = {"pipeline": {"test_timeout": 7.0, "command_timeout": 3.0, "max_repairs": 3}, "sandbox": settings or {}}
     return {"identity": identity, "segments": [{"environment": environment}], "changes": [], **more}
 
 

@@ -25,8 +25,8 @@ PAIR = Pair(id="7", query="q", code="c")
 GOOD = '{"reason": "r", "label": 1}'
 
 
-def make_asker(model: ScriptedLLM, reasks: int = 2) -> Asker:
-    return Asker(Gateway(Models.of(model)), Prompts(), Recorder(PAIR), pair_id="7", reasks=reasks)
+def make_asker(model: ScriptedLLM, format_retries: int = 2) -> Asker:
+    return Asker(Gateway(Models.of(model)), Prompts(), Recorder(PAIR), pair_id="7", format_retries=format_retries)
 
 
 async def judge(asker: Asker) -> parsing.LabelReply:
@@ -49,7 +49,7 @@ async def test_a_blank_json_reply_is_retried_as_text() -> None:
 
 @pytest.mark.parametrize(("ending", "word"), [("length", "limit"), ("tool_calls", "tool"), ("refusal", "refused")])
 async def test_the_error_names_the_finish_reason(ending: str, word: str) -> None:
-    asker = make_asker(ScriptedLLM([Reply("", finish_reason=ending)]), reasks=0)
+    asker = make_asker(ScriptedLLM([Reply("", finish_reason=ending)]), format_retries=0)
     with pytest.raises(ReplyError, match=f"blank.*{word}"):
         await judge(asker)
 
@@ -75,7 +75,7 @@ async def test_an_asker_gives_up_after_its_last_attempt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("replies", "reasks", "asked_again"),
+    ("replies", "format_retries", "asked_again"),
     [
         ((GOOD,), 2, [False]),
         (("no", "  ", GOOD), 2, [True, True, False]),
@@ -86,9 +86,9 @@ async def test_an_asker_gives_up_after_its_last_attempt() -> None:
     ],
 )
 async def test_reasks_are_distinguished_from_later_calls(
-    replies: tuple[str | ModelError, ...], reasks: int, asked_again: list[bool]
+    replies: tuple[str | ModelError, ...], format_retries: int, asked_again: list[bool]
 ) -> None:
-    asker = make_asker(ScriptedLLM(replies), reasks)
+    asker = make_asker(ScriptedLLM(replies), format_retries)
     with suppress(ModelError, ReplyError):
         await judge(asker)
     with suppress(ModelError, ReplyError):

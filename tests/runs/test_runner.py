@@ -153,7 +153,7 @@ async def test_repair_rounds_are_limited(rounds: int) -> None:
         "repair": [commands(f"mkdir data{n}") for n in range(10)],
         "arbitrate": [label(0)],
     }
-    config = Config(pipeline=PipelineConfig(max_try_time=rounds))
+    config = Config(pipeline=PipelineConfig(max_repairs=rounds))
     annotation = await annotate(replies, sandbox, config=config)
     assert (annotation.repairs, len(sandbox.jobs)) == (rounds, rounds + 1)
 
@@ -370,24 +370,24 @@ class TestAudit:
 
     async def test_an_audited_pair_is_treated_as_unclear(self) -> None:
         replies = {"screen": [screen("match", "obvious")], "generate_test": [program()], "arbitrate": [label(0, "no")]}
-        annotation = await annotate(replies, ScriptedSandbox(fail_all), config={"pipeline.audit_screen": 1.0})
+        annotation = await annotate(replies, ScriptedSandbox(fail_all), config={"pipeline.screen_audit_rate": 1.0})
         assert (annotation.label, annotation.decided_by, annotation.reason) == (0, "arbitrate", "no")
         assert (annotation.screen_verdict, annotation.audited) == (Verdict.MATCH, True)
         assert annotation.test is not None
 
     async def test_an_unclear_pair_is_not_audited(self) -> None:
         replies = {"screen": [screen("unclear")], "arbitrate": [label(1)]}
-        annotation = await annotate(replies, variant="ps_fa", config={"pipeline.audit_screen": 1.0})
+        annotation = await annotate(replies, variant="ps_fa", config={"pipeline.screen_audit_rate": 1.0})
         assert (annotation.screen_verdict, annotation.audited) == (Verdict.UNCLEAR, False)
 
     async def test_a_pair_that_ends_in_an_error_still_counts_as_audited(self) -> None:
         replies = {"screen": [screen("match")], "arbitrate": [ModelError("gone")]}
-        annotation = await annotate(replies, variant="ps_fa", config={"pipeline.audit_screen": 1.0})
+        annotation = await annotate(replies, variant="ps_fa", config={"pipeline.screen_audit_rate": 1.0})
         assert (annotation.label, annotation.screen_verdict, annotation.audited) == (None, Verdict.MATCH, True)
 
     async def test_the_evidence_explains_the_audit(self, tmp_path: Path) -> None:
         replies = {"screen": [screen("match", "obvious")], "arbitrate": [label(1)]}
-        await annotate(replies, variant="ps_fa", run_dir=tmp_path / "run", config={"pipeline.audit_screen": 1.0})
+        await annotate(replies, variant="ps_fa", run_dir=tmp_path / "run", config={"pipeline.screen_audit_rate": 1.0})
         with load_run(tmp_path / "run") as run:
             history = run.evidence("1")
         assert history is not None
@@ -398,12 +398,12 @@ class TestAudit:
     def test_the_run_identity_omits_a_disabled_audit(self) -> None:
         plain, audited = (
             Annotator(
-                model=ScriptedLLM([]), config={} if share is None else {"pipeline.audit_screen": share}
+                model=ScriptedLLM([]), config={} if share is None else {"pipeline.screen_audit_rate": share}
             ).identity()
             for share in (None, 0.02)
         )
-        assert "audit_screen" not in plain["pipeline"]
-        assert audited["pipeline"]["audit_screen"] == 0.02
+        assert "screen_audit_rate" not in plain["pipeline"]
+        assert audited["pipeline"]["screen_audit_rate"] == 0.02
 
 
 class Broken(Node):

@@ -15,7 +15,7 @@ from agent.evaluation.ablation_text import as_document
 from agent.views.comparison import build_ablation_figures
 from agent.views.report import find_run
 
-CALLS = {"asked": 9, "made": 3, "shared": 4, "earlier": 2, "separate": 8}
+CALLS = {"requested": 9, "executed": 3, "shared": 4, "cached_before": 2, "if_run_alone": 8}
 SHARES = ("coverage", "selective_accuracy", "precision", "recall", "f1", "kappa", "alpha", "agreement", "rounds_alpha")
 MEANS = ("executed_share", "cases_per_program", "cost_per_pair")
 COUNTS = (
@@ -35,7 +35,7 @@ def make_row(variant: str, accuracy: float | None = 0.9, **fields: Any) -> dict[
 
 def make_table(*rows: dict[str, Any], **fields: Any) -> AblationTable:
     setting = {"rounds": 1, "unlabelled": 0, "criterion": "exact", "model": "m", "note": None, "against": "full"}
-    counts = {"gold": {"1": 22, "0": 18}, "calls": CALLS, "executions": {"asked": 9, "made": 3}, "paid": {}}
+    counts = {"gold": {"1": 22, "0": 18}, "calls": CALLS, "executions": {"requested": 9, "executed": 3}, "paid": {}}
     return AblationTable.model_validate({"pairs": 40, **setting, **counts, "rows": rows, **fields})
 
 

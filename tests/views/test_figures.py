@@ -128,7 +128,7 @@ def test_an_unknown_price_is_shown_as_unknown(observations: list[Observation]) -
         assert observation.history is not None
         events = [
             event.model_copy(update={"usage": event.usage + Usage(cost_usd=None)})
-            if event.kind == "exchange"
+            if event.kind == "model_call"
             else event
             for event in observation.history.events
         ]

@@ -133,7 +133,7 @@ class Screen(Node):
     """Preliminary Screener (CoSQA+ paper, section IV-C a): ask for a verdict. `unclear` requires a test.
 
     A random sample of the pairs that the screener labels continues as if the verdict were unclear. The sample is used
-    to estimate the error rate of the screener. `audit_screen` is the fraction of these pairs to sample.
+    to estimate the error rate of the screener. `screen_audit_rate` is the fraction of these pairs to sample.
     """
 
     name = "screen"
@@ -144,7 +144,7 @@ class Screen(Node):
     }
     bypass = "unclear"
     roles = (SCREEN,)
-    settings = frozenset({"audit_screen"})
+    settings = frozenset({"screen_audit_rate"})
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the verdict. A clear verdict determines the label."""
@@ -152,7 +152,7 @@ class Screen(Node):
         verdict = Verdict(reply.verdict)
         if verdict is Verdict.UNCLEAR:
             return Step("unclear", {"screen_verdict": verdict})
-        if is_in_audit_sample(state["pair"].id, tools.asker.sample, tools.config.audit_screen or 0.0):
+        if is_in_audit_sample(state["pair"].id, tools.asker.sample, tools.config.screen_audit_rate or 0.0):
             reason = f"{verdict.value}, but selected for the screener audit: {reply.reason}"
             return Step("unclear", {"screen_verdict": verdict, "audited": True, "reason": reason})
         return Step(

@@ -38,7 +38,7 @@ class Repair(Node):
     may reveal further missing modules.
 
     In stage 2, the model proposes commands. A round consists of the commands in one reply and the execution that
-    follows. There are at most `max_try_time` rounds, one fewer than in Algorithm 1 of the paper. The count starts again
+    follows. There are at most `max_repairs` rounds, one fewer than in Algorithm 1 of the paper. The count starts again
     for a rewritten program. Repair stops early if no command changed anything.
     """
 
@@ -47,7 +47,7 @@ class Repair(Node):
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"repaired": frozenset(), "given_up": frozenset()}
     bypass = "given_up"
     uses_sandbox = True
-    settings = frozenset({"max_try_time", "command_timeout"})
+    settings = frozenset({"max_repairs", "command_timeout"})
     roles = (REPAIR,)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
@@ -59,7 +59,7 @@ class Repair(Node):
             if "environment" in update:
                 return Step("repaired", {**update, "installs": installs + 1, "repairs": repairs + 1})
         changed = False
-        if state.get("rounds", 0) < tools.config.max_try_time:
+        if state.get("rounds", 0) < tools.config.max_repairs:
             changed, stage_two = await self._run_commands({**state, **update}, tools)
             update = {**update, **stage_two}
         if not changed:

@@ -17,6 +17,7 @@ from pydantic import ConfigDict
 from agent.datasets.encoding import dumps
 from agent.datasets.sources import open_regular
 from agent.runs.store.files import append_line, decode_record, number_lines, open_run_file, reading, replacing, writing
+from agent.runs.store.former import update_annotation
 from agent.temp_database import TempDatabase, as_key, from_key
 from agent.types import INTENT_JUDGE, Annotation, Frozen, Round, majority
 
@@ -339,4 +340,4 @@ def decode_annotation(line: bytes, location: str) -> Annotation:
     Raises:
         RunFolderError: the line is not an annotation.
     """
-    return decode_record(line, Annotation, location, expected=_EXPECTED, remedy=REMEDY)
+    return decode_record(line, Annotation, location, expected=_EXPECTED, remedy=REMEDY, update=update_annotation)

@@ -17,6 +17,7 @@ from agent.pipeline.history import History, ModelCall
 from agent.runs.store.cache import pack_reply, unpack_reply
 from agent.runs.store.database import MAX_TEXT_BYTES, Database, decompress
 from agent.runs.store.files import check_run_file
+from agent.runs.store.former import update_history
 from agent.text import describe_error
 from agent.types import Usage, sum_or_none
 
@@ -96,8 +97,9 @@ class EvidenceStore(Database):
             return None
         try:
             record, texts = loads(decompress(rows[0][0])), dict[str, str]()
+            update_history(record)
             for event in record["events"]:
-                if event["kind"] == "exchange":
+                if event["kind"] == "model_call":
                     event["messages"] = [self._restore_message(message, texts) for message in event["messages"]]
             return History.model_validate(record)
         except (ValueError, TypeError, KeyError) as error:

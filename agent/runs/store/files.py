@@ -9,17 +9,18 @@ import re
 import secrets
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 from pydantic import BaseModel
 
 from agent.datasets.encoding import dumps, loads
 from agent.datasets.sources import LONGEST_LINE, check_regular, open_regular
 from agent.errors import RunFolderError, StorageError
+from agent.runs.store.former import SCHEMA as FORMER_SCHEMA
 from agent.text import describe_error
 from agent.types import SCHEMA_VERSION
 
@@ -60,6 +61,8 @@ _DRAFT_END = re.compile(r"[0-9a-f]{16}\.(tmp|old)")
 
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
+# Changes a record of the former schema into a record of today's schema.
+Update = Callable[[dict[str, Any]], None]
 
 
 @contextmanager
@@ -102,10 +105,13 @@ def append_line(descriptor: int, end: int, line: bytes, *, sync: bool = False) -
         raise
 
 
-def decode_record(data: bytes, kind: type[Parsed], location: str, *, expected: str, remedy: str) -> Parsed:
+def decode_record(
+    data: bytes, kind: type[Parsed], location: str, *, expected: str, remedy: str, update: Update = lambda _record: None
+) -> Parsed:
     """Parse a JSON record of type `kind`.
 
-    `location`, `expected` (such as `an annotation`) and `remedy` are used in the error message.
+    `location`, `expected` (such as `an annotation`) and `remedy` are used in the error message. `update` is applied to
+    records of the former schema.
 
     Raises:
         RunFolderError: the record has another schema version or is malformed.
@@ -113,7 +119,9 @@ def decode_record(data: bytes, kind: type[Parsed], location: str, *, expected: s
     try:
         record = loads(data)
         schema = record.get("schema", SCHEMA_VERSION) if isinstance(record, dict) else SCHEMA_VERSION
-        if schema != SCHEMA_VERSION:
+        if schema == FORMER_SCHEMA:
+            update(record)
+        elif schema != SCHEMA_VERSION:
             raise RunFolderError(f"{location}: has schema {schema}, but this program reads schema {SCHEMA_VERSION}")
         return kind.model_validate(record)
     except ValueError as error:
@@ -132,7 +140,9 @@ def number_lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
         yield number, line
 
 
-def read_document(path: Path, kind: type[Parsed], *, expected: str, remedy: str) -> Parsed:
+def read_document(
+    path: Path, kind: type[Parsed], *, expected: str, remedy: str, update: Update = lambda _record: None
+) -> Parsed:
     """Read a file that contains one JSON record. See `decode_record` for the parameters.
 
     Raises:
@@ -140,7 +150,7 @@ def read_document(path: Path, kind: type[Parsed], *, expected: str, remedy: str)
     """
     with reading(path), open_regular(path) as file:
         data = file.read(LONGEST_LINE)
-    return decode_record(data, kind, str(path), expected=expected, remedy=remedy)
+    return decode_record(data, kind, str(path), expected=expected, remedy=remedy, update=update)
 
 
 def open_run_file(path: Path, flags: int = 0) -> int:

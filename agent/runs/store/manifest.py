@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from agent.datasets.encoding import dumps, loads
 from agent.llm.base import Reply
 from agent.runs.store.files import read_document, replacing
+from agent.runs.store.former import update_manifest
 from agent.types import SCHEMA_VERSION, Count
 
 _INPUT = "input_sha256"
@@ -202,7 +203,13 @@ def read_manifest(path: Path) -> dict[str, Any]:
     Raises:
         RunFolderError: the manifest is missing, is damaged or was written by a newer version.
     """
-    document = read_document(path, _Document, expected="the manifest of a run", remedy="Choose another folder (-o).")
+    document = read_document(
+        path,
+        _Document,
+        expected="the manifest of a run",
+        remedy="Choose another folder (-o).",
+        update=update_manifest,
+    )
     return document.model_dump(by_alias=True)
 
 

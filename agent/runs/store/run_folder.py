@@ -20,6 +20,7 @@ from agent.runs.store.annotations import AnnotationIndex, AnnotationLog, write_l
 from agent.runs.store.database import Database
 from agent.runs.store.evidence import EvidenceStore, iterate_unusable
 from agent.runs.store.files import lock_folder, replacing, writing
+from agent.runs.store.former import check_resumable
 from agent.runs.store.manifest import Clock, Manifest, format_value, utc_now
 from agent.runs.store.run_view import RunView
 from agent.text import plural, replace_surrogates
@@ -211,6 +212,7 @@ def _open_manifest(path: Path, identity: Mapping[str, Any], pairs: PairStore, cl
         if is_same and not settings:
             return manifest
         if _has_annotations(path):
+            check_resumable(path, manifest.document["identity"])
             before, lost = (len(pairs), []) if is_same else _compare_pairs(path, pairs)
             if settings or lost:
                 different = "settings" if settings else "pairs"

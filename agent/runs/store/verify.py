@@ -16,6 +16,7 @@ from agent.runs.store import files
 from agent.runs.store.annotations import REMEDY, AnnotationIndex, decode_annotation, encode_label
 from agent.runs.store.evidence import EvidenceStore
 from agent.runs.store.files import number_lines, reading
+from agent.runs.store.former import update_label
 from agent.runs.store.run_view import load_run
 from agent.types import Annotation, Progress
 
@@ -159,21 +160,26 @@ def _check_labels(path: Path, index: AnnotationIndex, pairs: PairStore, findings
     seen = bytearray(len(pairs))
     with reading(path), open_regular(path) as file:
         for number, line in number_lines(file, path):
-            pair_id = _parse_pair_id(line)
+            record = _parse_label(line)
+            pair_id = record.get("id")
             place = None if pair_id is None else pairs.place(pair_id)
             label = None if pair_id is None or place is None or seen[place] else index.get_label(pair_id)
             if place is not None:
                 seen[place] = True
-            if label is None or encode_label(label) != line:
+            if label is None or record != loads(encode_label(label)):
                 findings.add(files.LABELS, "differs from the annotations", _AGAIN, line=number, pair=pair_id)
     for pair_id, is_listed in zip(pairs.ids(), seen, strict=True):
         if not is_listed and index.get_label(pair_id) is not None:
             findings.add(files.LABELS, "the label of the pair is missing", _AGAIN, pair=pair_id)
 
 
-def _parse_pair_id(line: bytes) -> str | None:
+def _parse_label(line: bytes) -> dict[str, Any]:
+    """Parse a line of the labels file. Return an empty record for a line that is not a pair's label."""
     try:
-        pair_id = loads(line)["id"]
-    except (ValueError, TypeError, KeyError):
-        return None
-    return pair_id if isinstance(pair_id, str) else None
+        record = loads(line)
+    except ValueError:
+        return {}
+    if not isinstance(record, dict) or not isinstance(record.get("id"), str):
+        return {}
+    update_label(record)
+    return record

@@ -90,7 +90,7 @@ class IndexRule:
         if self._index is None:
             return (
                 "not a known distribution, and other distributions are disabled by sandbox.index_rule or "
-                "sandbox.network_for_builds"
+                "sandbox.install_packages"
             )
         try:
             project = await self._index.find_project(name)

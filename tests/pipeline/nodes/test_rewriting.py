@@ -41,7 +41,7 @@ async def test_a_rewritten_program_may_be_repaired_as_often_as_the_first() -> No
         commands=lambda _: CommandResult(0, ""),
         sentinels=run_sentinel,
     )
-    result = await annotate(replies, sandbox, config=Config(pipeline=PipelineConfig(max_try_time=1)))
+    result = await annotate(replies, sandbox, config=Config(pipeline=PipelineConfig(max_repairs=1)))
     assert result.test is not None
     assert (result.test.status, result.repairs, result.error) == (Status.PASSED, 2, None)
 

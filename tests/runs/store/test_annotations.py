@@ -113,7 +113,7 @@ def test_a_truncated_last_line_is_removed_before_the_next_append(path: Path, len
     ("line", "cause"),
     [
         (b"{", ""),
-        (b'{"schema":2,"id":"a","round":0,"error":null}', "schema 2"),
+        (b'{"schema":9,"id":"a","round":0,"error":null}', "schema 9"),
         *(
             (json.dumps({"schema": 1, "id": "a", "round": 0, "error": None, "label": 1, **fields}).encode(), cause)
             for fields, cause in (

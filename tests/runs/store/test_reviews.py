@@ -47,7 +47,7 @@ def test_reviews_round_trip(path: Path) -> None:
 def test_a_line_has_the_documented_fields(path: Path) -> None:
     write(path, make_review(reason="all of it", source="sample", sample="0f"))
     assert json.loads(path.read_text()) == {
-        "schema": 1,
+        "schema": 2,
         "id": "a",
         "round": 0,
         "label": 1,
@@ -102,7 +102,7 @@ def test_a_truncated_line_is_ignored_and_removed_by_the_next_append(path: Path, 
             b'"at":"2026-01-02T03:04:05Z","blind":true}\n',
             "round: ",
         ),
-        (b'{"schema":2}\n', "schema 2"),
+        (b'{"schema":9}\n', "schema 9"),
     ],
 )
 def test_opening_the_log_locates_a_damaged_complete_line(path: Path, line: bytes, cause: str) -> None:

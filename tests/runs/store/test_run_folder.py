@@ -96,7 +96,7 @@ class TestCreating:
         assert {entry.name for entry in path.iterdir()} == set(names.split())
         assert list(iter_normalised(path / "input.jsonl.gz")) == [make_pair(str(n)) for n in range(3)]
         document = json.loads((path / "manifest.json").read_text())
-        assert (document["schema"], document["identity"]["model"]) == (1, "m")
+        assert (document["schema"], document["identity"]["model"]) == (2, "m")
         assert len(document["identity"]["input_sha256"]) == 64
         assert document["segments"][0]["environment"] == {"versions": {"agent": "0.1"}}
 

@@ -266,7 +266,7 @@ async def test_without_an_index_only_the_map_is_allowed(world: World) -> None:
     assert await IndexRule(None).resolve("yaml") == "pyyaml"
 
 
-@pytest.mark.parametrize("config", [SandboxConfig(index_rule=False), SandboxConfig(network_for_builds=False)])
+@pytest.mark.parametrize("config", [SandboxConfig(index_rule=False), SandboxConfig(install_packages=False)])
 async def test_the_settings_switch_the_rule_off(config: SandboxConfig) -> None:
     assert "sandbox.index_rule" in await find_refusal(build_rule(config), "venerable_thing")
 

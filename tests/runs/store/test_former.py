@@ -1,0 +1,119 @@
+"""Run folders of the former version are read and resumed. See `former/README.md`."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import sqlite3
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import Annotator, ScriptedLLM
+from agent.datasets.encoding import dumps
+from agent.errors import ConfigError, RunFolderError
+from agent.evaluation.ablation_text import read_ablation
+from agent.llm.base import Call
+from agent.runs.store.files import Update
+from agent.runs.store.former import update_ablation, update_annotation, update_manifest
+from agent.runs.store.run_view import load_run
+from agent.runs.store.verify import verify
+from agent.types import Cause, Status
+from tests.scripts import label, program
+
+FORMER = Path(__file__).parent / "former"
+SETTINGS = {
+    "pipeline.format_retries": 1,
+    "pipeline.max_repairs": 2,
+    "pipeline.screen_audit_rate": 0.5,
+    "sandbox.install_packages": False,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the former run folders."""
+    return shutil.copytree(FORMER, tmp_path / "former")
+
+
+def answer(call: Call) -> str:
+    if call.role == "arbitrate":
+        return label(1)
+    return program("# <candidate>\n\n\ndef test_two():\n    assert count('a b') == 2\n")
+
+
+def make_annotator(folder: Path, model: ScriptedLLM, run: str | None = "full") -> Annotator:
+    run_dir = None if run is None else folder / run
+    return Annotator(model=model, sandbox="bwrap", config=SETTINGS, run_dir=run_dir, cache=folder / "cache.sqlite")
+
+
+@pytest.mark.bwrap
+async def test_full_resumes_and_its_prompts_are_still_in_the_cache(folder: Path) -> None:
+    with load_run(folder / "full") as run:
+        pairs = list(run.pairs())
+    model = ScriptedLLM(answer)
+    async with make_annotator(folder, model) as annotator:
+        labels = {annotation.id: annotation.label async for annotation in annotator.annotate(pairs)}
+    assert labels == {"backwards": 1, "even": 1, "largest": 0, "words": 1}
+    assert [(call.pair_id, call.role) for call in model.calls] == [("words", "generate_test"), ("words", "arbitrate")]
+    assert verify(folder / "full").counts == {}
+    async with make_annotator(folder, ScriptedLLM([]), run=None) as annotator:
+        assert {annotation.id: annotation.label async for annotation in annotator.annotate(pairs)} == labels
+
+
+def test_a_vacuous_or_flaky_test_is_no_evidence(folder: Path) -> None:
+    with load_run(folder / "full_plus") as run:
+        tests = {annotation.id: annotation.test for annotation in run.annotations()}
+        assert {name: test and (test.status, test.cause) for name, test in tests.items()} == {
+            "vacuous": (Status.ERROR, Cause.PROGRAM),
+            "sound": (Status.PASSED, None),
+            "flaky": (Status.ERROR, Cause.PROGRAM),
+            "open": (Status.ERROR, Cause.SNIPPET),
+        }
+        history = run.evidence("vacuous")
+    assert history is not None
+    assert [execution.purpose for execution in history.executions] == ["test", "sentinel"] * 2
+    assert [node_run.outcome for node_run in history.node_runs][-2:] == ["decided", "rated"]
+
+
+async def test_a_run_of_a_removed_variant_cannot_be_resumed(folder: Path) -> None:
+    with load_run(folder / "full_plus") as run:
+        pairs = list(run.pairs())
+    with pytest.raises(ConfigError, match=r"full_plus.*full and another folder"):
+        Annotator(model=ScriptedLLM([]), variant="full_plus", run_dir=folder / "full_plus")
+    async with make_annotator(folder, ScriptedLLM([]), "full_plus") as annotator:
+        with pytest.raises(RunFolderError, match=r"full_plus.*full and another folder"):
+            await anext(annotator.annotate(pairs))
+
+
+def test_the_former_ablation_table_is_read(folder: Path) -> None:
+    table = read_ablation(folder / "ablation/ablation.json")
+    assert [row.variant for row in table.rows] == ["full", "full_plus"]
+    assert table.executions == {"requested": 28, "executed": 16}
+    assert table.calls == {"requested": 22, "executed": 22, "shared": 0, "cached_before": 0, "if_run_alone": 22}
+
+
+@pytest.mark.parametrize(
+    ("update", "record"),
+    [
+        (update_annotation, {"test": ["passed"]}),
+        (update_annotation, {"test": {"cases": [3], "cause": {}}}),
+        (update_manifest, {"identity": []}),
+        (update_manifest, {"identity": {"pipeline": 3, "prompts": ["x"]}}),
+        (update_ablation, {"calls": 3, "rows": [4]}),
+    ],
+)
+def test_malformed_parts_are_left_to_the_validation(update: Update, record: dict[str, Any]) -> None:
+    before = copy.deepcopy(record)
+    update(record)
+    assert {**record, "schema": 0} == {**before, "schema": 0}
+
+
+@pytest.mark.parametrize("events", [3, ["visit"], [{"kind": "visit"}, "visit"], [{"kind": []}], [{}]])
+def test_malformed_evidence_is_an_error(folder: Path, events: object) -> None:
+    with sqlite3.connect(folder / "full/evidence.sqlite") as connection:
+        connection.execute("UPDATE records SET record = ?", (zlib.compress(dumps({"events": events})),))
+    with load_run(folder / "full") as run, pytest.raises(RunFolderError, match="evidence"):
+        run.evidence("even")
