@@ -1,17 +1,20 @@
-"""Formats text for people: plurals, escapes, validation errors and HTML tables."""
+"""Formats text for people: plurals, escapes and validation errors, and tables for HTML, Markdown and the terminal."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from html import escape
+from typing import Any, TypedDict
 
 from pydantic import ValidationError
 
 _MAX_CELL_LENGTH = 2000
+_MAX_MARKDOWN_CELL = 300
 _UNESCAPED = frozenset("\n\t")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~$&!])")
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f"  # control characters; tab, newline and form feed belong to code
     "\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # directions, joiners, separators
@@ -103,3 +106,64 @@ def render_html_table(values: Iterable[tuple[str, object]]) -> str:
         f"<tr><th>{render_html_cell(name)}</th><td>{render_html_cell(value)}</td></tr>" for name, value in filled
     )
     return f"<table>{rows}</table>"
+
+
+class Table(TypedDict):
+    """A table of unescaped texts. `numeric` contains the indices of the right-aligned columns."""
+
+    columns: list[str]
+    numeric: list[int]
+    rows: list[list[str]]
+
+
+class Figure(TypedDict):
+    """A title, a text, and values as tables and as a chart. Only the report draws charts (see `agent.views.charts`).
+
+    All fields except `title` may be empty.
+    """
+
+    title: str
+    text: str
+    chart: Any
+    tables: list[Table]
+
+
+def build_table(columns: Sequence[str], rows: Iterable[Iterable[object]], left: Collection[str] = ()) -> Table:
+    """Build a table. All columns except the first column and those in `left` are right-aligned."""
+    return {
+        "columns": list(columns),
+        "numeric": [number for number, name in enumerate(columns) if number and name not in left],
+        "rows": [[format_value(value) for value in row] for row in rows],
+    }
+
+
+def build_figure(title: str, text: str = "", chart: Any = None, tables: Iterable[Table] = ()) -> Figure:
+    return {"title": title, "text": text, "chart": chart, "tables": list(tables)}
+
+
+def format_value(value: object) -> str:
+    """Format a value: integers with commas, floats with three decimal places, and None as a dash."""
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def escape_markdown(text: str, limit: int | None = None) -> str:
+    """Return the text as one line of Markdown without markup, truncated to `limit` characters."""
+    return _MARKUP.sub(r"\\\1", one_line(text, limit))
+
+
+def render_markdown_table(table: Table) -> str:
+    lines = (table["columns"], *table["rows"])
+    heading, *rows = (f"| {' | '.join(escape_markdown(cell, _MAX_MARKDOWN_CELL) for cell in line)} |" for line in lines)
+    return "\n".join([heading, f"|{'---|' * len(table['columns'])}", *rows])
+
+
+def render_markdown(figures: Iterable[Figure]) -> str:
+    """Render the titles, tables and texts of figures as sections."""
+    parts = []
+    for figure in figures:
+        parts += [f"## {escape_markdown(figure['title'])}", *map(render_markdown_table, figure["tables"])]
+        if figure["text"]:
+            parts.append(escape_markdown(figure["text"]))
+    return "\n\n".join(parts) + "\n"

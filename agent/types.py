@@ -159,9 +159,22 @@ class Pair(Frozen):
 
     def input_sha256(self) -> str:
         """Return the SHA-256 (hex) of the fields that affect the label: query, code, language and context."""
-        parts = (self.query, self.code, self.language, self.context or "")
-        encoded = b"".join(len(part).to_bytes(8, "big") + part.encode("utf-8", "surrogatepass") for part in parts)
-        return hashlib.sha256(encoded).hexdigest()
+        return _hash_texts(self.query, self.code, self.language, self.context or "")
+
+
+class Comparison(Pair):
+    """Two snippets for the same query, for `agent prefer`. `code` is the second snippet."""
+
+    first: str
+
+    def input_sha256(self) -> str:
+        """Return the SHA-256 (hex) of the query, both snippets and the language."""
+        return _hash_texts(self.query, self.code, self.language, self.first)
+
+
+def _hash_texts(*texts: str) -> str:
+    encoded = b"".join(len(text).to_bytes(8, "big") + text.encode("utf-8", "surrogatepass") for text in texts)
+    return hashlib.sha256(encoded).hexdigest()
 
 
 class CaseResult(Frozen):
@@ -283,11 +296,27 @@ class Simulated(Frozen):
     reason: str = ""
 
 
+class WrittenCode(Frozen):
+    """The result of the node `write_code`: a snippet that a model wrote."""
+
+    code: str
+
+
+Choice = Literal["first", "second", "tie"]
+
+
+class Preference(Frozen):
+    """The result of the node `prefer`: which snippet of a `Comparison` satisfies more of the query."""
+
+    choice: Choice
+
+
 class Annotation(Frozen):
     """The label of one pair in one round, and what decided it. Stored as one line of `annotations.jsonl`.
 
     `reading` is the reading of the query that was tested. `audited` is true if the screener had labelled the pair
-    (`screen_verdict`), but its label comes from the rest of the pipeline.
+    (`screen_verdict`), but its label comes from the rest of the pipeline. `document` is the
+    result of a node that does not label pairs. It is omitted from records if it is None.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -299,6 +328,7 @@ class Annotation(Frozen):
     label: Annotated[Literal[0, 1] | None, BeforeValidator(_reject_bool)] = None
     decided_by: str | None = None
     reason: str = ""
+    document: WrittenCode | Preference | None = Field(default=None, exclude_if=lambda document: document is None)
     screen_verdict: Verdict | None = None
     audited: bool = False
     test: TestReport | None = None

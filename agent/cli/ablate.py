@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import typer
-from rich.cells import cell_len
-from rich.table import Table
-from rich.text import Text
 
 from agent.cli.exit_codes import DONE, SOME_ERRORS
 from agent.cli.interrupts import run_interruptible
@@ -16,7 +13,7 @@ from agent.cli.options import RunOptions
 from agent.cli.progress import Display
 from agent.cli.running import check_writable, choose_folder, describe_finished, print_input_notes, stoppable
 from agent.cli.settings import ChosenSettings, print_unused_options
-from agent.cli.text import Console, escape_hidden, print_json, print_text
+from agent.cli.text import Console, escape_hidden, print_figures, print_json, print_text
 from agent.datasets.fields import Fields
 from agent.datasets.reading import Dataset, read_pairs
 from agent.errors import UsageError
@@ -28,16 +25,7 @@ from agent.evaluation.ablation import (
     make_folder_name,
 )
 from agent.evaluation.ablation_table import AblationTable, make_table, read_results
-from agent.evaluation.ablation_text import (
-    REMARK,
-    Column,
-    Section,
-    as_document,
-    build_sections,
-    list_remarks,
-    read_ablation,
-    write_table,
-)
+from agent.evaluation.ablation_text import as_document, build_sections, list_remarks, read_ablation, write_table
 from agent.evaluation.labels import read_gold
 from agent.evaluation.measures import Confusion, compute_measures
 from agent.events import Note
@@ -47,9 +35,6 @@ from agent.runs.store import files
 from agent.text import plural
 from agent.tracing import export_traces
 from agent.types import Pair
-
-_GAP = 2
-_REMARK_WIDTH = 24
 
 
 def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str | None, options: RunOptions) -> None:
@@ -173,42 +158,7 @@ def _check_folder(out: Path, chosen: Sequence[Variant], pairs: int, rounds: int)
 
 def _print(table: AblationTable, out: Path) -> None:
     console = Console(piped_width=120)
-    for remark in list_remarks(table):
-        console.print(Text(escape_hidden(remark)))
-    for section in build_sections(table):
-        console.print()
-        console.print(Text(escape_hidden(section.title), style="bold"))
-        for part in _split_section(section, table, console.width):
-            console.print(part)
+    console.print(escape_hidden("\n".join(list_remarks(table))), end="\n\n")
+    print_figures(console, build_sections(table))
     written = (files.ABLATION, files.ABLATION_CSV, files.ABLATION_MARKDOWN)
-    print_text(Console(), "\n" + "\n".join(str(out / name) for name in written))
-
-
-def _split_section(section: Section, table: AblationTable, width: int) -> Iterator[Table]:
-    """Yield a section as tables that fit the terminal. Names may wrap, but numbers do not."""
-    name, *figures = section.columns
-    room = width - min(_measure(name, table), width // 3)
-    part: list[Column] = []
-    for column in figures:
-        needed = _REMARK_WIDTH if column.heading == REMARK else _measure(column, table)
-        if part and sum(_measure(column, table) for column in part) + needed > room:
-            yield _build_table([name, *part], table)
-            part = []
-        part.append(column)
-    yield _build_table([name, *part], table)
-
-
-def _measure(column: Column, table: AblationTable) -> int:
-    return _GAP + max(cell_len(escape_hidden(text)) for text in (column.heading, *map(column.text, table.rows)))
-
-
-def _build_table(columns: Sequence[Column], table: AblationTable) -> Table:
-    grid = Table(box=None, padding=(0, _GAP, 0, 0))
-    name, *figures = columns
-    grid.add_column(Text(escape_hidden(name.heading)), overflow="fold")
-    for column in figures:
-        remark = column.heading == REMARK
-        grid.add_column(Text(escape_hidden(column.heading)), justify="left" if remark else "right", no_wrap=not remark)
-    for row in table.rows:
-        grid.add_row(*(Text(escape_hidden(column.text(row))) for column in columns))
-    return grid
+    print_text(Console(), "\n".join(str(out / name) for name in written))

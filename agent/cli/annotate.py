@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from agent.annotator import Annotator
 from agent.cli.estimate import report_estimate
@@ -20,7 +18,7 @@ from agent.cli.progress import Display
 from agent.cli.running import check_writable, choose_folder, describe_finished, print_input_notes, print_stop
 from agent.cli.settings import ChosenSettings, print_unused_options
 from agent.cli.summary import as_json, as_table
-from agent.cli.text import Console, one_line, print_json, print_text
+from agent.cli.text import Console, one_line, print_json, print_table, print_text
 from agent.config import Config
 from agent.datasets.fields import Pairs
 from agent.datasets.reading import Dataset, read_pairs
@@ -32,6 +30,7 @@ from agent.llm.models import Models
 from agent.pipeline.graph import Variant, load_variant
 from agent.runs.store import files
 from agent.runs.store.run_view import RunView, load_run
+from agent.text import Table, build_table
 from agent.tracing import export_traces
 from agent.types import Annotation
 from agent.views.story import describe_path
@@ -228,7 +227,8 @@ def print_outcome(outcome: RunOutcome) -> None:
     console = Console(piped_width=120)
     with load_run(outcome.setup.out) as view:
         if outcome.annotations:
-            console.print(_build_paths_table(view, outcome.annotations), end="\n\n")
+            print_table(console, _build_paths_table(view, outcome.annotations))
+            console.print()
         console.print(
             as_table(
                 outcome.tally,
@@ -242,17 +242,15 @@ def print_outcome(outcome: RunOutcome) -> None:
 
 
 def _build_paths_table(view: RunView, annotations: Sequence[Annotation]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     rounds = any(annotation.round for annotation in annotations)
-    for column in ("pair", *(["round"] if rounds else ()), "label", "decided by", "path"):
-        table.add_column(column, no_wrap=column != "path")
+    columns, rows = ("pair", *(["round"] if rounds else ()), "label", "decided by", "path"), []
     for annotation in annotations:
         label = "error" if annotation.error else "-" if annotation.label is None else str(annotation.label)
         stages = describe_path(annotation, view.evidence(annotation.id, annotation.round))
-        pair = (one_line(annotation.id, 30), *([str(annotation.round)] if rounds else ()))
+        pair = (one_line(annotation.id, 30), *([annotation.round] if rounds else ()))
         route = " → ".join(one_line(stage, 120) for stage in stages)
-        table.add_row(*map(Text, (*pair, label, one_line(annotation.decided_by or "-", 30), route)))
-    return table
+        rows.append((*pair, label, one_line(annotation.decided_by or "-", 30), route))
+    return build_table(columns, rows, left=columns)
 
 
 def print_remedy(outcome: RunOutcome, console: Console) -> None:

@@ -5,34 +5,39 @@ from __future__ import annotations
 import random
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from agent.cli.corpus_options import CandidatesOptions
+from agent.cli.options import SearcherOptions
 from agent.cli.progress import Steps
 from agent.cli.running import check_corpus_output, stoppable
-from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
+from agent.cli.text import Console, one_line, print_result, print_table, print_text
 from agent.corpus.candidates import CandidateRules, propose_codes, read_items, write_pairs
 from agent.corpus.output import get_removed_path, open_output
 from agent.errors import UsageError
 from agent.retrieval.searchers.base import CosineSearcher, Searcher, report_progress
 from agent.retrieval.searchers.presets import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
-from agent.text import plural
+from agent.text import build_table, plural
+from agent.types import Frozen
 
 
-def run(
-    queries: Path,
-    codes: Path,
-    names: Sequence[str],
-    out: Path,
-    field_map: str | None,
-    *,
-    rules: CandidateRules,
-    options: EmbedderOptions,
-    force: bool,
-    as_json: bool,
-) -> None:
+class _Result(Frozen):
+    out: str
+    removed_out: str
+    queries: int
+    codes: int
+    pairs: int
+    removed: dict[str, int]
+    overlap: dict[str, dict[str, float]]
+    codes_by_uses: dict[int, int]
+    queries_without_pairs: dict[str, Any]
+
+
+def run(queries: Path, codes: Path, names: Sequence[str], out: Path, options: CandidatesOptions) -> None:
     """Write candidate pairs, and print a summary.
 
     Raises:
@@ -40,11 +45,17 @@ def run(
         typer.Exit: the command stopped early. Stored vectors are reused.
     """
     notes = Console(stderr=True)
-    searchers = _make_searchers(names, rules, options)
-    check_corpus_output(out, [queries, codes], force=force)
+    rules = CandidateRules(
+        options.combine, options.top, options.min_similarity, options.max_uses, options.pilot, options.seed
+    )
+    embedder = {field.name: getattr(options, field.name) for field in fields(SearcherOptions)}
+    embeddings = options.embeddings or out.with_name("embeddings")
+    searchers = _make_searchers(names, rules, EmbedderOptions(embeddings, **embedder))
+    check_corpus_output(out, [queries, codes], force=options.force)
     with stoppable(notes, "No pairs were written. Stored vectors are reused."):
         with notes.status("reading queries and codes"):
-            query_items, code_items = read_items(queries, "query", field_map), read_items(codes, "code", field_map)
+            query_items = read_items(queries, "query", options.field_map)
+            code_items = read_items(codes, "code", options.field_map)
         if rules.pilot is not None:
             count = len(query_items)
             drawn = random.Random(rules.seed).sample(range(count), min(rules.pilot, count))
@@ -57,21 +68,18 @@ def run(
             with open_output(out) as writer:
                 tracked = report_progress(query_items, "writing pairs", steps)
                 uses, unanswered = write_pairs(writer, tracked, code_items, proposals, rules)
-    summary = {
-        "out": str(out),
-        "removed_out": str(get_removed_path(out)),
-        "queries": len(query_items),
-        "codes": len(code_items),
-        "pairs": writer.kept,
-        "removed": dict(writer.removed),
-        "overlap": proposals.measure_overlap(),
-        "codes_by_uses": {0: len(code_items) - len(uses), **dict(sorted(Counter(uses.values()).items()))},
-        "queries_without_pairs": {"count": len(unanswered), "first": unanswered[:5]},
-    }
-    if as_json:
-        print_json(summary)
-    else:
-        _print(out, summary)
+    result = _Result(
+        out=str(out),
+        removed_out=str(get_removed_path(out)),
+        queries=len(query_items),
+        codes=len(code_items),
+        pairs=writer.kept,
+        removed=writer.removed,
+        overlap=proposals.measure_overlap(),
+        codes_by_uses={0: len(code_items) - len(uses), **dict(sorted(Counter(uses.values()).items()))},
+        queries_without_pairs={"count": len(unanswered), "first": unanswered[:5]},
+    )
+    print_result(result, _print, as_json=options.as_json)
 
 
 def _make_searchers(names: Sequence[str], rules: CandidateRules, options: EmbedderOptions) -> list[Searcher]:
@@ -85,22 +93,22 @@ def _make_searchers(names: Sequence[str], rules: CandidateRules, options: Embedd
     return searchers
 
 
-def _print(out: Path, summary: Mapping[str, Any]) -> None:
-    console, without = Console(), summary["queries_without_pairs"]
-    sizes = f"{plural(summary['queries'], 'query', 'queries')} and {plural(summary['codes'], 'code')}"
-    print_text(console, f"{out}: {plural(summary['pairs'], 'pair')} of {sizes}")
-    for rule, count in summary["removed"].items():
-        print_text(console, f"removed by --{rule}: {plural(count, 'pair')}, listed in {get_removed_path(out)}")
-    table = make_table("searcher", "share of its candidates that were chosen", "Jaccard similarity")
-    for name, overlap in summary["overlap"].items():
-        add_row(table, name, *(f"{value:.1%}" for value in overlap.values()))
-    console.print(table)
+def _print(result: _Result) -> None:
+    console = Console()
+    without = result.queries_without_pairs
+    sizes = f"{plural(result.queries, 'query', 'queries')} and {plural(result.codes, 'code')}"
+    print_text(console, f"{result.out}: {plural(result.pairs, 'pair')} of {sizes}")
+    for rule, count in result.removed.items():
+        print_text(console, f"removed by --{rule}: {plural(count, 'pair')}, listed in {result.removed_out}")
+    columns = ("searcher", "share of its candidates that were chosen", "Jaccard similarity")
+    rows = [(name, *(f"{value:.1%}" for value in shares.values())) for name, shares in result.overlap.items()]
+    print_table(console, build_table(columns, rows))
     counts = Counter[str]()
-    for uses, count in summary["codes_by_uses"].items():
+    for uses, count in result.codes_by_uses.items():
         counts[str(uses) if uses < 10 else "10 or more"] += count
     print_text(console, f"codes by number of pairs: {', '.join(f'{n:,} with {uses}' for uses, n in counts.items())}")
     if without["count"]:
         first = one_line(", ".join(without["first"]))
         print_text(console, f"{plural(without['count'], 'query', 'queries')} without pairs, such as {first}")
-    if summary["pairs"]:
-        print_text(console, f"Next: agent annotate {shlex.quote(str(out))} --model MODEL")
+    if result.pairs:
+        print_text(console, f"Next: agent annotate {shlex.quote(result.out)} --model MODEL")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
+from agent.cli.text import Console, one_line, print_figures, print_json, print_text
 from agent.corpus.describe import describe
 from agent.errors import UsageError
-from agent.exports.hugging_face import render_markdown_table
+from agent.text import render_markdown
 from agent.views.dataset import build_dataset_figures
 
 
@@ -22,15 +22,8 @@ def run(path: Path, field_map: str | None, *, markdown: bool, as_json: bool) -> 
     if as_json:
         print_json({"path": str(path), **asdict(description)})
         return
-    for figure in build_dataset_figures(description):
-        (table,), text = figure["tables"], f"\n{figure['text']}\n" if figure["text"] else ""
-        if markdown:
-            lines = render_markdown_table(table["columns"], table["rows"])
-            print_text(console, "\n".join([f"## {figure['title']}", "", *lines, text]))
-            continue
-        rendered = make_table(*table["columns"])
-        for row in table["rows"]:
-            add_row(rendered, *row)
-        print_text(console, figure["title"], "bold")
-        console.print(rendered)
-        print_text(console, text)
+    figures = build_dataset_figures(description)
+    if markdown:
+        print_text(console, render_markdown(figures))
+    else:
+        print_figures(console, figures)

@@ -40,12 +40,16 @@ def run(source: Path, out: Path, variant: str, attempts: int, *, force: bool, op
     Raises:
         UsageError: the run, an option or the output is invalid.
     """
-    notes, folder, (tests,) = Console(stderr=True), out.with_suffix(".runs"), choose_variants([variant])
+    notes = Console(stderr=True)
+    folder = out.with_suffix(".runs")
+    (tests,) = choose_variants([variant])
     if not always_tests(tests):
         remedy = "Pass --variant no_screen, or remove the screener, as in rule_arbiter-without-screen."
         raise UsageError(f"the variant {tests.name} can label a pair without a test. {remedy}")
     settings = ChosenSettings(notes, options, overrides={"runner.rounds": 1})
-    config, models, runs = settings.config, settings.models(), (folder / "written", folder / "tested")
+    config = settings.config
+    models = settings.models()
+    runs = folder / "written", folder / "tested"
     roles = (*collect_roles(WRITING), *collect_roles(tests))
     writer, *others = (str(models.for_role(role).identity().get("model")) for role in roles)
     check_corpus_output(out, [source], force=force)
@@ -61,16 +65,18 @@ def run(source: Path, out: Path, variant: str, attempts: int, *, force: bool, op
         Display(notes) as display,
         export_traces(config.tracing, lambda text: display(Note(text))),
     ):
-        run_interruptible(fill(gaps, runs, tests, attempts, on_event=display, **shared))
+        gaps = run_interruptible(fill(gaps, runs, tests, attempts, on_event=display, **shared))
     with open_output(out) as results:
         write_results(gaps, results)
-    spent, console = make_budget(runs, models, config.runner), Console()
-    failed, errors = results.removed["no match"], results.removed["error"]
+    spent = make_budget(runs, models, config.runner)
+    failed = results.removed["no match"]
+    errors = results.removed["error"]
     if options.as_json:
         counts = {"without_match": len(gaps), "filled": results.kept, "not_filled": failed, "errors": errors}
         usage = {"tokens": spent.before_tokens, "cost_usd": spent.before_usd, "model": writer}
         print_json({"out": str(out), **counts, "skipped": skipped, **usage, "independent": writer not in others})
     else:
+        console = Console()
         filled = f"{results.kept:,} of {plural(len(gaps), 'query', 'queries')} without a match filled"
         failures = f"{failed:,} not filled after {plural(attempts, 'attempt')}, {plural(errors, 'error')}"
         tokens = "unknown" if spent.before_tokens is None else f"{spent.before_tokens:,}"

@@ -121,7 +121,7 @@ def _compare_with_gold(folder: Path, gold: Path | None, field_map: str | None) -
     from agent.datasets.fields import Fields
     from agent.evaluation.labels import read_gold
     from agent.evaluation.scoring import build_report
-    from agent.views.comparison import build_gold_figures
+    from agent.views.comparison import build_score_figures
 
     scores = build_report([folder], gold, mapping=field_map)
-    return {"gold": read_gold(gold, Fields(field_map)).labels, "against_gold": build_gold_figures(scores)}
+    return {"gold": read_gold(gold, Fields(field_map)).labels, "against_gold": build_score_figures(scores)}

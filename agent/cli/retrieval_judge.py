@@ -17,9 +17,9 @@ from agent.cli.options import PoolOptions
 from agent.cli.progress import Steps
 from agent.cli.retrieval_score import print_notes
 from agent.cli.summary import describe_no_intent
-from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
+from agent.cli.text import Console, print_json, print_table, print_text
 from agent.errors import RunFolderError, UsageError
-from agent.evaluation.statistics import BootstrapSettings, format_number
+from agent.evaluation.statistics import BootstrapSettings
 from agent.retrieval.folder import JUDGED, POOL, RetrievalFolder, open_for_writing
 from agent.retrieval.judging import (
     AnnotatorJudgements,
@@ -33,7 +33,7 @@ from agent.retrieval.judging import (
 )
 from agent.retrieval.results import RetrievalScores
 from agent.retrieval.scores import score_folder
-from agent.text import plural
+from agent.text import build_table, plural
 
 Changes = dict[str, dict[str, dict[str, float | None]]]
 
@@ -147,12 +147,12 @@ def _print(document: Mapping[str, Any]) -> None:
     console, queries = Console(), document["queries"]
     print_text(console, "")
     for searcher, metrics in document["searchers"].items():
-        table = make_table(one_line(searcher), "before", "after", "change")
+        rows = []
         for metric, means in metrics.items():
             before, after = means["before"], means["after"]
-            change = "–" if before is None or after is None else f"{after - before:+.3f}"
-            add_row(table, metric, format_number(before), format_number(after), change)
-        console.print(table)
+            change = None if before is None or after is None else f"{after - before:+.3f}"
+            rows.append((metric, before, after, change))
+        print_table(console, build_table((searcher, "before", "after", "change"), rows))
         print_text(console, "")
     judged = f"{document['relevant']:,} relevant, {document['irrelevant']:,} not relevant"
     others = (

@@ -9,7 +9,7 @@ from pathlib import Path
 from agent.cli.progress import Steps
 from agent.cli.retrieval_score import print_notes
 from agent.cli.running import check_writable, stoppable
-from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
+from agent.cli.text import Console, one_line, print_json, print_table, print_text
 from agent.datasets.benchmark import Benchmark
 from agent.errors import UsageError
 from agent.retrieval.benchmark import open_benchmark
@@ -30,6 +30,7 @@ from agent.retrieval.searchers.presets import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
 from agent.runs.store import files
 from agent.text import plural
+from agent.views.searchers import build_search_table
 
 
 def run(
@@ -111,10 +112,6 @@ def _search(
 
 def _print(out: Path, records: Mapping[str, RankingRecord], *, has_labels: bool) -> None:
     console = Console()
-    table = make_table("searcher", "retrieved", "indexing", "searching", "peak memory")
-    for name, record in records.items():
-        seconds = (f"{record.seconds.get(step, 0):,.1f} s" for step in ("index", "search"))
-        add_row(table, name, f"{record.found:,}", *seconds, f"{record.peak_memory_mb or 0:,.0f} MB")
-    console.print(table)
+    print_table(console, build_search_table(records))
     step = "score" if has_labels else "judge"
     print_text(console, f"rankings: {out / 'rankings'}\nNext: agent retrieval {step} {out}")

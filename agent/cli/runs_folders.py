@@ -10,20 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from agent.cli.exit_codes import DONE, SOME_ERRORS
 from agent.cli.progress import Steps
 from agent.cli.summary import format_cost
-from agent.cli.text import Console, one_line, print_json, print_text
+from agent.cli.text import Console, one_line, print_json, print_table, print_text
 from agent.errors import AgentError, UsageError
 from agent.retrieval.folder import is_retrieval_folder
 from agent.runs.store import files
 from agent.runs.store.merge import merge
 from agent.runs.store.run_view import RunView, get_variant_and_model, load_run
 from agent.runs.store.verify import Findings, Problem, verify
-from agent.text import plural
+from agent.text import build_table, plural
 
 _MAX_PRINTED = 50
 _RUN_FILES = (files.MANIFEST, files.ANNOTATIONS)
@@ -45,12 +43,8 @@ def list_runs(folder: Path, *, as_json: bool) -> None:
     if not rows:
         print_text(Console(), f"{folder}: no runs")
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for column in _COLUMNS:
-        table.add_column(column, justify="right" if column in _COLUMNS[2:7] else "left")
-    for row in rows:
-        table.add_row(*map(Text, _format_cells(row)))
-    Console(piped_width=160).print(table)
+    table = build_table(_COLUMNS, map(_format_cells, rows), left={*_COLUMNS} - {*_COLUMNS[2:7]})
+    print_table(Console(piped_width=160), table)
     for row in rows:
         if row["state"] == "damaged":
             print_text(Console(), f"\n{row['problem']}")
@@ -101,21 +95,13 @@ def _read_run(view: RunView) -> dict[str, Any]:
     }
 
 
-def _format_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _format_cells(row: Mapping[str, Any]) -> tuple[object, ...]:
     changed = row["last_change"][:16].replace("T", " ")
     if row["state"] == "damaged":
-        return (one_line(row["run"], 60), "damaged", *[""] * 8, changed)
+        return (row["run"], "damaged", *[""] * 8, changed)
     state = "finished" if row["state"] == "finished" else f"unfinished, {row['annotated']:,} of {row['annotations']:,}"
     counts = (row["labels"]["1"], row["labels"]["0"], row["undecided"], row["no_intent"], row["errors"])
-    variant_and_model = (one_line(row["variant"] or "-", 40), one_line(row["model"] or "-", 40))
-    return (
-        one_line(row["run"], 60),
-        state,
-        *(f"{n:,}" for n in counts),
-        format_cost(row["cost_usd"]),
-        *variant_and_model,
-        changed,
-    )
+    return (row["run"], state, *counts, format_cost(row["cost_usd"]), row["variant"], row["model"], changed)
 
 
 def verify_runs(runs: Sequence[Path], *, as_json: bool) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 from agent.cli.interrupts import defer_signals
 from agent.cli.progress import Steps
 from agent.cli.running import stoppable
-from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
+from agent.cli.text import Console, one_line, print_json, print_table, print_text
 from agent.cli.train_options import TrainOptions
 from agent.datasets.benchmarks.pairs import is_split
 from agent.errors import ConfigError, UsageError
 from agent.retrieval.searchers.trained import TrainingRecord, read_record
-from agent.text import plural
+from agent.text import build_table, plural
 from agent.training.base import check_exists
 from agent.training.data import TrainingData, read_training_data
 from agent.training.evaluation import parse_metric
@@ -161,11 +161,11 @@ def _print_plan(
 
 def _print_scores(record: TrainingRecord) -> None:
     metrics = list(dict.fromkeys(name for epoch in record.epochs for name in epoch.scores))
-    table = make_table("epoch", "loss", *metrics)
-    for epoch in record.epochs:
-        scores = (f"{epoch.scores[name]:.3f}" for name in metrics if name in epoch.scores)
-        add_row(table, str(epoch.epoch), "" if epoch.loss is None else f"{epoch.loss:.4f}", *scores)
-    Console().print(table)
+    rows = [
+        (epoch.epoch, epoch.loss and f"{epoch.loss:.4f}", *(epoch.scores.get(name) for name in metrics))
+        for epoch in record.epochs
+    ]
+    print_table(Console(), build_table(("epoch", "loss", *metrics), rows))
     for name, values in record.tests.items():
         print_text(Console(), f"{one_line(name)}: {', '.join(f'{key} {value:.3f}' for key, value in values.items())}")
     if record.beats_untrained is False:

@@ -26,7 +26,11 @@ MAX_CONSECUTIVE_ERRORS = 20
 
 
 def read_questions(folder: Path, split: str, language: str | None, limit: int | None) -> list[dict[str, str]]:
-    """Return the first questions of a part, with ids and references. Raises a `UsageError` if there are none."""
+    """Return the first questions of a part, with ids and references.
+
+    Raises:
+        UsageError: the folder has no such part, or the part has no such question.
+    """
     paths = find_part_files(folder) if is_triples(folder) else {}
     if split not in paths:
         remedy = f"Choose from {', '.join(paths)}" if paths else "Pass a folder of `agent corpus stackexchange`"
@@ -75,7 +79,11 @@ async def answer_questions(
 
 
 def read_answer(reply: Reply) -> tuple[str, str | None]:
-    """Return the status of a reply and its answer. Raises an `UnreadableReply` if the reply ends before the answer."""
+    """Return the status of a reply and its answer.
+
+    Raises:
+        UnreadableReply: the reply ends before the answer.
+    """
     if reply.finish_reason in FILTERED | {"refusal"}:
         return "refused", None
     text = None if is_blank(reply.text) else replace_surrogates(strip_thinking(reply.text)).strip()

@@ -43,7 +43,9 @@ class BestCodes:
         parts = np.concatenate([self.parts[changed].reshape(-1, parts.shape[1]), parts])
         order = np.lexsort((positions, -scores, queries))
         best = order[np.searchsorted(queries[order], changed)[:, None] + np.arange(top)]
-        self.positions[changed], self.scores[changed], self.parts[changed] = positions[best], scores[best], parts[best]
+        self.positions[changed] = positions[best]
+        self.scores[changed] = scores[best]
+        self.parts[changed] = parts[best]
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,10 @@ def combine_cosines(
     """Propose the `top` codes with the highest weighted sums of cosines. A zero vector has cosine 0 with all vectors.
 
     With `mean`, all weights are equal. With `repository`, the weight of a searcher is the reciprocal of its largest
-    absolute cosine for the query, or 0 if all its cosines are 0. Raises RunStopped if vectors cannot be read.
+    absolute cosine for the query, or 0 if all its cosines are 0.
+
+    Raises:
+        RunStopped: vectors cannot be read.
     """
     searchers = list(vectors.values())
     queries = [_normalise(searcher.queries) for searcher in searchers]

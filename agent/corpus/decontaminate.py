@@ -38,7 +38,9 @@ class Decontaminator:
     `overlaps` maps the name of each benchmark to counts. `queries`, `codes` and `short_queries`, which are too short to
     match, describe the benchmark. `contaminated_queries` and `contaminated_codes` match a pair. Table 13's first column
     is `contaminated_queries` divided by `queries`. `matching_pairs` match the benchmark, and may match others as well.
-    Raises `ExtraMissing` without `datasketch`.
+
+    Raises:
+        ExtraMissing: `datasketch` is not installed.
     """
 
     def __init__(self) -> None:
@@ -69,11 +71,14 @@ class Decontaminator:
         The fields are `removed_by`, `benchmark`, `matched_id`, and `matched_query` or `matched_code`. The query of a
         code alone is the first sentence of its docstring, as in training, and its code is checked with and without it.
         """
-        query, codes = pair.query, [_strip_lines(pair.code)]
+        query = pair.query
+        codes = [_strip_lines(pair.code)]
         view = extract_view(pair.code, "no-docstring") if not query and pair.language == "python" else None
         if view is not None:
-            query, codes = find_first_sentence(pair.code), [*codes, _strip_lines(view)]
-        queries, numbers = self._find_queries(query), chain(*(self._index.find_all(shingle_code(own)) for own in codes))
+            query = find_first_sentence(pair.code)
+            codes.append(_strip_lines(view))
+        queries = self._find_queries(query)
+        numbers = chain(*(self._index.find_all(shingle_code(own)) for own in codes))
         similar = [self._codes[number] for number in dict.fromkeys(numbers)]
         equal = [item for item in similar if _strip_lines(item.text) in codes]
         items = {*queries, *similar}
@@ -103,8 +108,10 @@ def remove_overlap(pairs: Sequence[Pair], finder: Decontaminator, writer: Corpus
         flat = {name: value for name, value in pair.meta.items() if name not in nested}
         excluded = {"meta"} if pair.query else {"meta", "query"}
         record = pair.model_dump(exclude=excluded, exclude_none=True) | flat | ({"meta": nested} if nested else {})
-        removal = finder.check(pair)
-        writer.remove(removal["removed_by"], record | removal) if removal else writer.keep(record)
+        if removal := finder.check(pair):
+            writer.remove(removal["removed_by"], record | removal)
+        else:
+            writer.keep(record)
         progress("checking pairs", number, len(pairs))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,18 @@ from agent.pipeline.prompt_text import describe_report
 from agent.runs.store import files
 from agent.runs.store.reviews import Review, read_verdicts
 from agent.runs.store.run_view import RunView, load_run
-from agent.types import GENERATED, Annotation, Pair
+from agent.types import GENERATED, Annotation, Pair, WrittenCode
 
+_EVIDENCE = {"label", "reason", "decided_by", "test"}
 WRITING = Variant(name=WriteCode.name, start=WriteCode.name, nodes={WriteCode.name: {"written": END}})
 
 
-@dataclass
+@dataclass(frozen=True)
 class Gap:
-    """A query without a match, as a pair without code, and the pair of the last attempt to fill it.
+    """A query without a match, as a pair without code, and the last attempt to fill it.
 
-    `reason` says why the code was rejected, and is empty if it was accepted. `error` says why there is no result.
+    `pair` is the pair of the attempt. `reason` says why its code was rejected, and is empty if it was accepted. `error`
+    says why there is no result.
     """
 
     query: Pair
@@ -35,17 +37,30 @@ class Gap:
     attempt: int = 0
     reason: str = "no attempt"
     error: str = ""
-    result: Annotation = field(init=False)
+    result: Annotation | None = None
     review: Review | None = None
 
-    def start_attempt(self) -> None:
+    def start_attempt(self) -> Gap:
         """Build the pair for the node `write_code`."""
-        self.attempt, code, context = self.attempt + 1, self.pair.code, self.query.context
-        if code:
+        attempt = self.attempt + 1
+        context = self.query.context
+        if self.pair.code:
             rejection = f"Why the earlier code was rejected:\n{self.reason}"
             context = f"{context}\n\n{rejection}" if context else rejection
-        changes = {"id": f"{self.query.id}/generated-{self.attempt}", "code": code, "context": context}
-        self.pair = self.query.model_copy(update=changes)
+        changes = {"id": f"{self.query.id}/generated-{attempt}", "code": self.pair.code, "context": context}
+        return replace(self, pair=self.query.model_copy(update=changes), attempt=attempt)
+
+    def take_code(self, run: Path) -> Gap:
+        """Build the pair for the variant that tests the written code.
+
+        Raises:
+            UsageError: an earlier version wrote the code, and stored it in another way.
+        """
+        document = self.result and self.result.document
+        if not isinstance(document, WrittenCode):
+            problem = f"{run}: has code that an earlier version wrote"
+            raise UsageError(f"{problem}. Pass another file with -o, or remove {run.parent}.")
+        return replace(self, pair=self.query.model_copy(update={"id": self.pair.id, "code": document.code}))
 
 
 def find_gaps(run: RunView, model: str) -> tuple[list[Gap], Counter[str]]:
@@ -56,7 +71,8 @@ def find_gaps(run: RunView, model: str) -> tuple[list[Gap], Counter[str]]:
     pairs share it. `model` is the name of the model that will write code.
     """
     labels = {label.id: label.status for label in run.index.iterate_labels()}
-    queries, statuses = dict[tuple[str, str], Pair](), defaultdict[tuple[str, str], set[str]](set)
+    queries = dict[tuple[str, str], Pair]()
+    statuses = defaultdict[tuple[str, str], set[str]](set)
     for pair in run.pairs():
         key = pair.language, pair.query
         meta = {"query_id": pair.meta.get("query_id", pair.id), "source": GENERATED, "model": model}
@@ -64,7 +80,8 @@ def find_gaps(run: RunView, model: str) -> tuple[list[Gap], Counter[str]]:
         if query.context != pair.context:
             queries[key] = query.model_copy(update={"context": None})
         statuses[key].add(labels.get(pair.id, "pending"))
-    gaps, skipped = list[Gap](), Counter[str]()
+    gaps = list[Gap]()
+    skipped = Counter[str]()
     for key, query in queries.items():
         reason = next((status for status in ("1", "no_intent", "error", "pending") if status in statuses[key]), None)
         if reason is None and query.language in built_in_languages():
@@ -74,31 +91,33 @@ def find_gaps(run: RunView, model: str) -> tuple[list[Gap], Counter[str]]:
     return gaps, skipped
 
 
-async def fill(gaps: Sequence[Gap], runs: tuple[Path, Path], variant: Variant, attempts: int, **options: Any) -> None:
+async def fill(
+    gaps: Sequence[Gap], runs: tuple[Path, Path], variant: Variant, attempts: int, **options: Any
+) -> list[Gap]:
     """Fill gaps. Each attempt extends both runs: one writes code, and one tests it. Finished work is reused.
 
     Code is accepted if its label is 1, its test passed and no reviewer rejected it. `options` are arguments of
     `Annotator`, which also documents the other errors.
 
     Raises:
-        UsageError: the runs have code for other queries.
+        UsageError: the runs have code for other queries, or an earlier version wrote the code.
     """
+    current = {gap.query.id: gap for gap in gaps}
     for _ in range(attempts):
-        if not (waiting := [gap for gap in gaps if gap.reason and not gap.error]):
-            return
-        for gap in waiting:
-            gap.start_attempt()
-        await _annotate(waiting, WRITING, runs[0], options)
-        for gap in (waiting := [gap for gap in waiting if not gap.error]):
-            gap.pair = gap.query.model_copy(update={"id": gap.pair.id, "code": gap.result.reason})
-        await _annotate(waiting, variant, runs[1], options)
+        waiting = [gap.start_attempt() for gap in current.values() if gap.reason and not gap.error]
+        if not waiting:
+            break
+        written = await _annotate(waiting, WRITING, runs[0], options)
+        waiting = [gap.take_code(runs[0]) for gap in written if not gap.error]
+        tested = await _annotate(waiting, variant, runs[1], options)
         verdicts = read_verdicts(runs[1] / files.REVIEWS)
-        for gap in waiting:
-            gap.review = verdicts.get(gap.pair.id)
-            gap.reason = _explain_rejection(gap.result, gap.review)
+        for gap in (*written, *tested):
+            review = verdicts.get(gap.pair.id)
+            current[gap.query.id] = replace(gap, review=review, reason=_explain_rejection(gap.result, review))
+    return list(current.values())
 
 
-async def _annotate(gaps: Sequence[Gap], variant: Variant, run: Path, options: dict[str, Any]) -> None:
+async def _annotate(gaps: Sequence[Gap], variant: Variant, run: Path, options: dict[str, Any]) -> list[Gap]:
     """Annotate the pairs of the gaps. Pairs that are in the run already stay unchanged."""
     earlier = load_run(run).pairs() if (run / files.MANIFEST).exists() else ()
     pairs = {pair.id: pair for pair in (*(gap.pair for gap in gaps), *earlier)}
@@ -109,17 +128,22 @@ async def _annotate(gaps: Sequence[Gap], variant: Variant, run: Path, options: d
             raise UsageError(f"{problem}. Pass another file with -o, or remove {run.parent}.")
     async with Annotator(variant=variant, run_dir=run, **options) as annotator:
         results = {result.id: result async for result in annotator.annotate(list(pairs.values()), limit=len(gaps))}
+    annotated = list[Gap]()
     for gap in gaps:
-        gap.pair, gap.result, error = pairs[gap.pair.id], results[gap.pair.id], results[gap.pair.id].error
-        gap.error = f"{error.type}: {error.message}" if error else ""
+        result = results[gap.pair.id]
+        error = f"{result.error.type}: {result.error.message}" if result.error else ""
+        annotated.append(replace(gap, pair=pairs[gap.pair.id], result=result, error=error))
+    return annotated
 
 
-def _explain_rejection(result: Annotation, review: Review | None) -> str:
+def _explain_rejection(result: Annotation | None, review: Review | None) -> str:
     """Return why code is rejected, or an empty text if it is accepted."""
     if review is not None and review.label == 0:
         return f"A person rejected it. {review.reason}"
-    if (test := result.test) is None or (result.label, test.says) == (1, 1):
-        return "" if test else "It was not tested."
+    if result is None or (test := result.test) is None:
+        return "It was not tested."
+    if (result.label, test.says) == (1, 1):
+        return ""
     return f"The label is {result.label}. {result.reason}\nThe test: {test.status.value}\n{describe_report(test)}"
 
 
@@ -131,5 +155,5 @@ def write_results(gaps: Sequence[Gap], writer: CorpusWriter) -> None:
             writer.remove("error" if gap.error else "no match", {**gap.query.model_dump(), **last})
         else:
             meta = {**gap.pair.meta, "attempt": gap.attempt, "reviewed": gap.review is not None}
-            evidence = gap.result.model_dump(mode="json", include={"label", "reason", "decided_by", "test"})
+            evidence = gap.result.model_dump(mode="json", include=_EVIDENCE) if gap.result else {}
             writer.keep({**gap.pair.model_dump(exclude_none=True), "meta": meta, **evidence})

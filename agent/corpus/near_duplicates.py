@@ -38,7 +38,11 @@ def shingle_code(code: str) -> frozenset[str]:
 
 
 class NearDuplicateIndex:
-    """Finds near duplicates among the sets of shingles that were added. Raises `ExtraMissing` without `datasketch`."""
+    """Finds near duplicates among the sets of shingles that were added.
+
+    Raises:
+        ExtraMissing: `datasketch` is not installed.
+    """
 
     def __init__(self) -> None:
         self._signer = _Signer()
@@ -74,7 +78,9 @@ def cluster(
     The clusters are the connected components of all pairs that have an equal band and a Jaccard similarity of at least
     `THRESHOLD`. Pairs that other pairs connect are not compared, which does not change the components. `count` is the
     number of codes. With another `shingle` function, clusters other texts. Keeps hashes in memory, but not the codes.
-    Raises `ExtraMissing` without `datasketch`.
+
+    Raises:
+        ExtraMissing: `datasketch` is not installed.
     """
     signer, signatures = _Signer(), bytearray()
     sets: dict[bytes, int] = {}  # equal sets are compared once

@@ -18,6 +18,7 @@ from agent.datasets.fields import CODES, Names, find_field
 from agent.datasets.formats import expand_patterns, read_records
 from agent.datasets.sources import BadLine, translate_os_errors
 from agent.errors import InputError
+from agent.types import normalise_language
 
 PYTHON_SUFFIXES = (".py", ".ipynb")
 TESTS = dict.fromkeys(("test", "tests", "test_*.py", "*_test.py", "conftest.py"), "test")
@@ -142,10 +143,9 @@ def _read_row(row: BenchmarkRow, fields: Names) -> tuple[str, dict[str, Any]]:
     if len(code) > MAX_CODE_SIZE:
         raise row.build_error(f"the code has {len(code):,} characters; the limit is {MAX_CODE_SIZE:,}")
     class_name, _, name = (get_text("func_name", "name") or "").rpartition(".")
-    language = get_text(*fields["language"]) or "python"
     return code, {
         "id": row.get_id(*fields["id"]) if find_field(row.fields, fields["id"]) else None,
-        "language": "python" if language.lower() in ("py", "python", "python2", "python3") else language,
+        "language": normalise_language(get_text(*fields["language"]) or "python"),
         "name": name or None,
         "class": get_text("class") or class_name or None,
         "docstring": get_text("docstring"),

@@ -11,13 +11,13 @@ from math import inf
 from random import Random
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, StringConstraints, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError
 
 from agent.corpus.near_duplicates import cluster, shingle_query
 from agent.datasets.encoding import dumps
 from agent.errors import InputError, UsageError
 from agent.text import plural
-from agent.types import Progress
+from agent.types import Frozen, Progress
 
 Rule = Literal["query", "code", "repository", "time", "pair"]
 PARTS = ("train", "validation", "test")
@@ -41,12 +41,36 @@ class SplitPair(NamedTuple):
     value: Any = None
 
 
+class PartCounts(Frozen):
+    """Counts of a part. `sha256` is the hash of its ids, queries, codes and labels, in order."""
+
+    pairs: int
+    queries: int
+    codes: int
+    matches: int
+    undecided: int
+    sha256: str
+
+
+class SplitCounts(Frozen):
+    """The pairs of each part, the dropped pairs by reason, and the number of texts that are in two or more parts."""
+
+    pairs: int
+    parts: dict[str, PartCounts]
+    dropped: dict[str, int] = Field(exclude_if=lambda dropped: not dropped)
+    share_kept: float
+    shared_between_parts: dict[str, int]
+
+
 @dataclass(frozen=True)
 class SplitRules:
-    """How to split pairs. Raises a `UsageError` if the options contradict each other.
+    """How to split pairs.
 
     `ratios` are the shares of `PARTS`. Instead, `sizes` are the numbers of pairs in validation and test. The parts in
     `positives_only` keep only pairs with label 1, and only these count for `sizes`. `field` is named in errors.
+
+    Raises:
+        UsageError: the options contradict each other.
     """
 
     by: Rule = "query"
@@ -67,6 +91,12 @@ class SplitRules:
         if self.positives_only and not is_possible:
             raise UsageError("--positives-only: pass validation, test or both, with --sizes and without --by time.")
 
+    def describe(self) -> dict[str, Any]:
+        """Return the rules as JSON, without fields that have no value."""
+        shares = {"sizes": self.sizes} if self.sizes else {"ratios": self.ratios}
+        optional = {"positives_only": sorted(self.positives_only), "field": self.field}
+        return {"by": self.by, **shares, "seed": self.seed, **{name: own for name, own in optional.items() if own}}
+
 
 def split_pairs(pairs: Sequence[SplitPair], rules: SplitRules, progress: Progress) -> list[str]:
     """Return the part of each pair or, if the pair is dropped, the reason. Depends on the order of the pairs.
@@ -86,7 +116,8 @@ def split_pairs(pairs: Sequence[SplitPair], rules: SplitRules, progress: Progres
         UsageError: there are fewer pairs than `sizes`.
         ExtraMissing: the rule needs near duplicates, and `datasketch` is not installed.
     """
-    groups, rng = find_groups(pairs, rules, progress), Random(rules.seed)
+    groups = find_groups(pairs, rules, progress)
+    rng = Random(rules.seed)
     if rules.by == "repository":
         drawn = zip(*(_draw(pairs, keys, keys, rules, rng) for keys in groups), strict=True)
         return [part if part == other else f"repository in {other}" for part, other in drawn]
@@ -96,7 +127,8 @@ def split_pairs(pairs: Sequence[SplitPair], rules: SplitRules, progress: Progres
 def find_groups(pairs: Sequence[SplitPair], rules: SplitRules, progress: Progress) -> list[Sequence[Hashable]]:
     """Return the group of each pair: first the groups that are drawn, then the clusters of code or the repositories.
 
-    Raises as `split_pairs` does.
+    Raises:
+        InputError, ExtraMissing: see `split_pairs`.
     """
     values = _read_values(pairs, rules) if rules.by in FIELDS else range(len(pairs))
     if rules.by in ("time", "pair"):
@@ -108,13 +140,11 @@ def find_groups(pairs: Sequence[SplitPair], rules: SplitRules, progress: Progres
     return [*groups, values] if rules.by == "repository" else groups
 
 
-def describe_split(pairs: Sequence[SplitPair], outcomes: Sequence[str]) -> dict[str, Any]:
-    """Count the pairs of each part, the dropped pairs by reason, and the texts that are in two or more parts.
-
-    `outcomes` is the result of `split_pairs`. Omits empty parts. `sha256` is the hash of the ids, queries, codes and
-    labels of a part, in order.
-    """
-    parts, queries, codes = dict[str, Any](), Counter[str](), Counter[str]()
+def describe_split(pairs: Sequence[SplitPair], outcomes: Sequence[str]) -> SplitCounts:
+    """Describe the result of `split_pairs` (`outcomes`). Omits empty parts."""
+    parts = dict[str, PartCounts]()
+    queries = Counter[str]()
+    codes = Counter[str]()
     for part in PARTS:
         members = [pair for pair, outcome in zip(pairs, outcomes, strict=True) if outcome == part]
         if not members:
@@ -122,30 +152,31 @@ def describe_split(pairs: Sequence[SplitPair], outcomes: Sequence[str]) -> dict[
         queries.update(own_queries := {pair.query for pair in members})
         codes.update(own_codes := {pair.code for pair in members})
         labels = Counter(pair.label for pair in members)
-        parts[part] = {
-            "pairs": len(members),
-            "queries": len(own_queries),
-            "codes": len(own_codes),
-            "matches": labels[1],
-            "undecided": labels[None],
-            "sha256": sha256(b"".join(dumps(pair[:4]) + b"\n" for pair in members)).hexdigest(),
-        }
+        parts[part] = PartCounts(
+            pairs=len(members),
+            queries=len(own_queries),
+            codes=len(own_codes),
+            matches=labels[1],
+            undecided=labels[None],
+            sha256=sha256(b"".join(dumps(pair[:4]) + b"\n" for pair in members)).hexdigest(),
+        )
     shared = {"queries": queries, "codes": codes}
     dropped = Counter(outcome for outcome in outcomes if outcome not in PARTS)
-    return {
-        "pairs": len(pairs),
-        "parts": parts,
-        "dropped": dict(dropped.most_common()),
-        "share_kept": 1 - dropped.total() / len(pairs),
-        "shared_between_parts": {name: sum(n > 1 for n in texts.values()) for name, texts in shared.items()},
-    }
+    return SplitCounts(
+        pairs=len(pairs),
+        parts=parts,
+        dropped=dict(dropped.most_common()),
+        share_kept=1 - dropped.total() / len(pairs),
+        shared_between_parts={name: sum(n > 1 for n in texts.values()) for name, texts in shared.items()},
+    )
 
 
 def _draw(
     pairs: Sequence[SplitPair], keys: Sequence[Any], clusters: Sequence[Hashable], rules: SplitRules, rng: Random
 ) -> list[str]:
     """Return the part of each pair, or the reason why it is dropped. Pairs with equal keys are not divided."""
-    outcomes, waiting = ["train"] * len(pairs), list(range(len(pairs)))
+    outcomes = ["train"] * len(pairs)
+    waiting = list(range(len(pairs)))
     shares = [share / sum(rules.ratios) for share in rules.ratios]
     validation, test = rules.sizes or [max(round(len(pairs) * share), int(share > 0)) for share in shares[1:]]
     for part, target in (("test", test), ("validation", validation)):
@@ -173,7 +204,8 @@ def _choose_groups(sizes: Counter[Any], target: int, rng: Random | None) -> set[
     If the target is above 0 and no group fits, chooses the smallest or the latest group.
     """
     order = rng.sample(list(sizes), len(sizes)) if rng else sorted(sizes, reverse=True)
-    chosen, gap = set[Any](), target
+    chosen = set[Any]()
+    gap = target
     for key in order:
         if sizes[key] <= gap:
             chosen.add(key)
@@ -186,8 +218,14 @@ def _choose_groups(sizes: Counter[Any], target: int, rng: Random | None) -> set[
 
 
 def _read_values(pairs: Sequence[SplitPair], rules: SplitRules) -> Sequence[Any]:
-    """Return the repositories or the times of the pairs. Raises an `InputError` that counts the pairs without one."""
-    (adapter, expected), values, bad = _VALUES[rules.by], list[Any](), list[str]()
+    """Return the repositories or the times of the pairs.
+
+    Raises:
+        InputError: a pair has none. The message counts these pairs.
+    """
+    adapter, expected = _VALUES[rules.by]
+    values = list[Any]()
+    bad = list[str]()
     for pair in pairs:
         try:
             values.append(adapter.validate_python(pair.value))

@@ -60,6 +60,10 @@ class DumpSummary:
     licences: Counter[str] = field(default_factory=Counter)
     sha256: dict[str, str] = field(default_factory=dict)
 
+    def count_triples(self) -> dict[str, int]:
+        """Count the triples of each language."""
+        return {language: sum(parts.values()) for language, parts in self.triples.items()}
+
 
 class TripleTable:
     """Joins questions with their accepted answers, in a temporary file.
@@ -73,11 +77,17 @@ class TripleTable:
     """
 
     def __init__(self, languages: Sequence[str], site: str) -> None:
-        self._languages, self._site = languages, site
-        self._scratch, self.summary = TempDatabase(_TABLES), DumpSummary()
+        self._languages = languages
+        self._site = site
+        self._scratch = TempDatabase(_TABLES)
+        self.summary = DumpSummary()
 
     def add_posts(self, posts: Iterable[BenchmarkRow]) -> None:
-        """Add posts. An attribute that is missing or malformed raises an `InputError`."""
+        """Add posts.
+
+        Raises:
+            InputError: an attribute is missing or malformed.
+        """
         for post in posts:
             self.summary.posts += 1
             kind = _read_number(post, "PostTypeId")
@@ -92,8 +102,10 @@ class TripleTable:
 
     def _add_question(self, post: BenchmarkRow) -> None:
         tags = re.findall(r"[^<>|\s]+", post.fields.get("Tags", ""))  # <c><arrays>, or |c|arrays| since 2024
-        languages, values = [tag for tag in tags if tag in self._languages], tuple[Any, ...]([None] * 4)
-        reason, text = None if languages else OTHER_TAGS, ""
+        languages = [tag for tag in tags if tag in self._languages]
+        values: tuple[Any, ...] = (None,) * 4
+        reason = None if languages else OTHER_TAGS
+        text = ""
         if languages and not post.fields.get("AcceptedAnswerId"):
             reason = "no accepted answer"
         elif languages:
@@ -101,8 +113,8 @@ class TripleTable:
         if not reason:
             texts = {"question": post.get_text("Title").strip(), "description": text, "tags": tags}
             record = dumps(self._describe(post, "q") | texts)
-            answer, language = _read_number(post, "AcceptedAnswerId"), self._languages.index(languages[0])
-            values = answer, language, _read_time(post).timestamp(), record
+            answer = _read_number(post, "AcceptedAnswerId")
+            values = answer, self._languages.index(languages[0]), _read_time(post).timestamp(), record
         row = _read_number(post, "Id"), *values
         if not self._scratch.execute_many("INSERT OR IGNORE INTO questions VALUES (?, ?, ?, ?, ?)", [row]):
             reason = _DUPLICATE
@@ -111,7 +123,8 @@ class TripleTable:
 
     def _add_answer(self, post: BenchmarkRow) -> None:
         """Store an answer if its question accepts it or comes later."""
-        identifier, question = _read_number(post, "Id"), _read_number(post, "ParentId")
+        identifier = _read_number(post, "Id")
+        question = _read_number(post, "ParentId")
         self.summary.answers += 1
         found = self._scratch.execute("SELECT answer FROM questions WHERE id = ?", (question,))
         if found and found[0][0] != identifier:
@@ -157,7 +170,8 @@ class TripleTable:
 
     def _iterate_rows(self, language: str, progress: Progress) -> Iterator[tuple[str, dict[str, Any]]]:
         """Iterate over the triples of a language by date, with their parts."""
-        source, values = "FROM joined WHERE language = ? AND answer IS NOT NULL", (self._languages.index(language),)
+        source = "FROM joined WHERE language = ? AND answer IS NOT NULL"
+        values = (self._languages.index(language),)
         total = self._scratch.execute(f"SELECT count(*) {source}", values)[0][0]
         held_out = max(round(total / 10), 1)
         triples = self._scratch.iterate(f"SELECT question, answer {source} ORDER BY time, id", values)
@@ -174,11 +188,11 @@ class TripleTable:
                 progress(f"writing {language}", number, total)
 
     def _count_missing(self) -> None:
-        execute, summary = self._scratch.execute, self.summary
+        execute = self._scratch.execute
         query = "SELECT ifnull(removed_by, ?), count(*) FROM joined WHERE answer IS NULL GROUP BY 1"
-        summary.removed.update(dict(execute(query, (_NO_ANSWER,))))
+        self.summary.removed.update(dict(execute(query, (_NO_ANSWER,))))
         orphans = "SELECT count(*) FROM answers WHERE NOT EXISTS (SELECT 1 FROM questions WHERE id = answers.question)"
-        summary.orphans = execute(orphans)[0][0]
+        self.summary.orphans = execute(orphans)[0][0]
 
 
 def _read_body(post: BenchmarkRow, name: str) -> tuple[str | None, str]:

@@ -28,6 +28,9 @@ class ProportionWithInterval(Frozen):
     low: float
     high: float
 
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
 
 class McNemar(Frozen):
     """An exact McNemar test that compares two variants on the pairs with a gold label. Null labels count as wrong.

@@ -1,55 +1,76 @@
-"""Renders the ablation table as sections for a terminal, and as JSON, CSV and Markdown."""
+"""Renders the ablation table as figures, and as JSON, CSV and Markdown."""
 
 from __future__ import annotations
 
 import csv
 import io
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from agent.datasets.encoding import dumps
 from agent.evaluation.ablation import REFERENCE
-from agent.evaluation.ablation_table import AblationRow, AblationTable, McNemar
+from agent.evaluation.ablation_table import AblationTable
 from agent.runs.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN, read_document, replacing
 from agent.runs.store.former import update_ablation
 from agent.runs.store.manifest import flatten
-from agent.text import plural
+from agent.text import Figure, build_figure, build_table, escape_markdown, plural, render_markdown
 from agent.types import SCHEMA_VERSION
 
-# heading of the only column that contains prose
-REMARK = "remark"
 _FORMULA = tuple("=+-@\t\r")
+_Columns = Mapping[str, tuple[str, str]]
+"""The field of `AblationRow` and the template of each column."""
+_LABELS: _Columns = {
+    "accuracy [95%]": ("accuracy", "{}"), "coverage": ("coverage", "{:.3f}"),
+    "selective": ("selective_accuracy", "{:.3f}"), "precision": ("precision", "{:.3f}"), "recall": ("recall", "{:.3f}"),
+    "F1": ("f1", "{:.3f}"), "kappa": ("kappa", "{:.3f}"), "alpha": ("alpha", "{:.3f}"),
+}  # fmt: skip
+_BETWEEN_ROUNDS: _Columns = {
+    "equal outcomes": ("agreement", "{:.3f}"), "Krippendorff's alpha": ("rounds_alpha", "{:.3f}"),
+}  # fmt: skip
+_WORK: _Columns = {
+    "executed": ("executed_share", "{:.1%}"), "cases": ("cases_per_program", "{:.2f}"),
+    "repairs": ("repairs_per_pair", "{:,.2f}"), "calls": ("calls_per_pair", "{:,.2f}"),
+    "tokens": ("tokens_per_pair", "{:,.0f}"), "cost": ("cost_per_pair", "${:.5f}"),
+    "seconds": ("seconds_per_pair", "{:,.2f}"), "errors": ("errors", "{}"),
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column with a heading and a function that renders its cell for a row."""
-
-    heading: str
-    text: Callable[[AblationRow], str]
-
-
-@dataclass(frozen=True)
-class Section:
-    """A section of the table."""
-
-    title: str
-    columns: tuple[Column, ...]
-
-
-def build_sections(table: AblationTable) -> tuple[Section, ...]:
+def build_sections(table: AblationTable) -> list[Figure]:
     """Return the non-empty sections of a table."""
-    parts = [Section("Labels against gold", _LABELS)]
-    if table.rounds > 1:
-        parts.append(Section(f"Agreement between {table.rounds} rounds", _BETWEEN_ROUNDS))
-    if table.against is not None and any(row.mcnemar for row in table.rows):
-        title = f"Pairs that only one variant labels correctly (exact McNemar test against {table.against})"
-        parts.append(Section(title, _test_columns(table.against)))
-    parts.append(Section("Standalone cost of each variant (columns from calls to seconds are per pair)", _WORK))
-    return tuple(parts)
+    work = "Standalone cost of each variant (columns from calls to seconds are per pair)"
+    return [
+        _build_section(table, "Labels against gold", _LABELS),
+        *([_build_section(table, f"Agreement between {table.rounds} rounds", _BETWEEN_ROUNDS)] * (table.rounds > 1)),
+        *([_build_tests(table, table.against)] if table.against and any(row.mcnemar for row in table.rows) else []),
+        _build_section(table, work, _WORK),
+    ]
+
+
+def _build_section(table: AblationTable, title: str, columns: _Columns) -> Figure:
+    rows = [
+        (row.variant, *(
+            None if (value := getattr(row, name)) is None else template.format(value)
+            for name, template in columns.values()
+        ))
+        for row in table.rows
+    ]  # fmt: skip
+    return build_figure(title, tables=[build_table(("variant", *columns), rows)])
+
+
+def _build_tests(table: AblationTable, against: str) -> Figure:
+    rows = []
+    for row in table.rows:
+        test = row.mcnemar
+        cells = (
+            [test.only_this_right, test.only_other_right, f"{test.p:.4f}", f"{test.p_holm:.4f}", test.note or ""]
+            if test
+            else [None] * 5
+        )
+        rows.append([row.variant, *cells])
+    columns = ("variant", "only this", f"only {against}", "p", "p (Holm)", "remark")
+    title = f"Pairs that only one variant labels correctly (exact McNemar test against {against})"
+    return build_figure(title, tables=[build_table(columns, rows, left=["remark"])])
 
 
 def list_remarks(table: AblationTable) -> list[str]:
@@ -93,58 +114,6 @@ def _describe_tests(table: AblationTable) -> str:
     return "p (Holm) is adjusted for all tests in the table."
 
 
-def _make_column(heading: str, name: str, template: str = "{:.3f}", missing: str = "–") -> Column:
-    def text(row: AblationRow) -> str:
-        value = getattr(row, name)
-        return missing if value is None else template.format(value)
-
-    return Column(heading, text)
-
-
-def _test_columns(name: str) -> tuple[Column, ...]:
-    def column(heading: str, text: Callable[[McNemar], str]) -> Column:
-        return Column(heading, lambda row: "–" if row.mcnemar is None else text(row.mcnemar))
-
-    return (
-        _VARIANT,
-        column("only this", lambda test: str(test.only_this_right)),
-        column(f"only {name}", lambda test: str(test.only_other_right)),
-        column("p", lambda test: f"{test.p:.4f}"),
-        column("p (Holm)", lambda test: f"{test.p_holm:.4f}"),
-        column(REMARK, lambda test: test.note or ""),
-    )
-
-
-_VARIANT = _make_column("variant", "variant", "{}")
-_LABELS = (
-    _VARIANT,
-    _make_column("accuracy [95%]", "accuracy", "{0.value:.3f} [{0.low:.3f}, {0.high:.3f}]"),
-    _make_column("coverage", "coverage"),
-    _make_column("selective", "selective_accuracy"),
-    _make_column("precision", "precision"),
-    _make_column("recall", "recall"),
-    _make_column("F1", "f1"),
-    _make_column("kappa", "kappa"),
-    _make_column("alpha", "alpha"),
-)
-_WORK = (
-    _VARIANT,
-    _make_column("executed", "executed_share", "{:.1%}"),
-    _make_column("cases", "cases_per_program", "{:.2f}"),
-    _make_column("repairs", "repairs_per_pair", "{:,.2f}"),
-    _make_column("calls", "calls_per_pair", "{:,.2f}"),
-    _make_column("tokens", "tokens_per_pair", "{:,.0f}"),
-    _make_column("cost", "cost_per_pair", "${:.5f}", "unknown"),
-    _make_column("seconds", "seconds_per_pair", "{:,.2f}"),
-    _make_column("errors", "errors", "{}"),
-)
-_BETWEEN_ROUNDS = (
-    _VARIANT,
-    _make_column("equal outcomes", "agreement"),
-    _make_column("Krippendorff's alpha", "rounds_alpha"),
-)
-
-
 def write_table(folder: Path, table: AblationTable) -> None:
     """Write the table as JSON, CSV and Markdown files. Each file is written atomically.
 
@@ -179,9 +148,8 @@ def as_csv(table: AblationTable) -> str:
 
 def as_markdown(table: AblationTable) -> str:
     """Return the table as Markdown. The remarks come before the sections."""
-    notes = "\n".join(f"- {_one_line(remark)}" for remark in list_remarks(table))
-    parts = "\n\n".join(_render_section(section, table) for section in build_sections(table))
-    return f"# Ablation with {_one_line(table.model)}\n\n{notes}\n\n{parts}\n"
+    notes = "\n".join(f"- {escape_markdown(remark)}" for remark in list_remarks(table))
+    return f"# Ablation with {escape_markdown(table.model)}\n\n{notes}\n\n{render_markdown(build_sections(table))}"
 
 
 def _flatten_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -192,21 +160,6 @@ def _flatten_row(row: dict[str, Any]) -> dict[str, Any]:
         name: f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
         for name, value in leaves.items()
     }
-
-
-def _render_section(section: Section, table: AblationTable) -> str:
-    columns = section.columns
-    lines = [
-        [column.heading for column in columns],
-        ["---"] * len(columns),
-        *([column.text(row) for column in columns] for row in table.rows),
-    ]
-    cells = "\n".join(f"| {' | '.join(map(_one_line, line))} |" for line in lines)
-    return f"## {_one_line(section.title)}\n\n{cells}"
-
-
-def _one_line(text: str) -> str:
-    return re.sub(r"([\\|<>`*_\[\]#])", r"\\\1", " ".join(text.split()))
 
 
 def read_ablation(path: Path) -> AblationTable:

@@ -28,15 +28,8 @@ class Interval:
     low: float
     high: float
 
-
-def format_number(value: float | None) -> str:
-    """Format a value with three decimal places. None becomes a dash."""
-    return "–" if value is None else f"{value:.3f}"
-
-
-def format_interval(interval: Interval | None) -> str:
-    """Format an interval, for example as `0.120 to 0.345`. None becomes a dash."""
-    return "–" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}"
+    def __str__(self) -> str:
+        return f"{self.low:.3f} to {self.high:.3f}"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,15 @@ import yaml
 
 from agent.corpus.describe import LICENCE, MISSING, SOURCE, get_name
 from agent.evaluation.estimates import RunEstimates, estimate_run, read_review_data
-from agent.evaluation.statistics import format_interval, format_number, krippendorff_alpha
+from agent.evaluation.statistics import krippendorff_alpha
 from agent.exports.rows import INPUT_PREFIX, Export, Row, escape_surrogates, format_left_out
 from agent.exports.tables import write_parquet_rows
 from agent.runs.store.run_view import RunView, get_criterion
-from agent.text import one_line, plural
+from agent.text import build_table, escape_markdown, plural, render_markdown_table
 
 TAGS = ["code-search", "test-driven-annotator"]
 _MAX_LISTED = 20
 _SIZES = ("0", "1K", "10K", "100K", "1M", "10M", "100M", "1B")
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~$&!])")
 _HUB_LICENCE = re.compile(  # ids of the Hugging Face Hub
     r"mit|isc|zlib|ncsa|pddl|odbl|odc-by|gfdl|wtfpl|unlicense|postgresql|c-uda|ms-pl|mpl-2\.0|apache-2\.0|artistic-2\.0"
     r"|bsd(?:-[23]-clause|-3-clause-clear)?|bsl-1\.0|(?:agpl|gpl|lgpl)-3\.0|gpl-2\.0|lgpl-2\.1|epl-[12]\.0|eupl-1\.[12]"
@@ -114,13 +113,13 @@ def _render_card(export: Export, origins: Counter[tuple[str, str]], folder: Path
         criterion = get_criterion(export.run.manifest)
         about += (
             " The labels were assigned by a program (test-driven-annotator), not by people. "
-            f"Label 1 means: {_CRITERIA.get(criterion, _escape_markdown(criterion))}."
+            f"Label 1 means: {_CRITERIA.get(criterion, escape_markdown(criterion, 300))}."
         )
         sections["Annotation process"] = _render_process(export.run.manifest, criterion, export.run.index.round_count)
         sections["Agreement between rounds"] = _render_agreement(export.run)
         sections["Estimated error rate"] = _render_error(export.run)
     sections |= {"Sources and licences": _render_origins(origins), "Columns": _render_columns(export)}
-    lines = [f"# {_escape_markdown(name)}", "", about]
+    lines = [f"# {escape_markdown(name, 300)}", "", about]
     for title, body in sections.items():
         lines += ["", f"## {title}", "", *body]
     return render_front_matter(fields, folder, {"default": files}) + "\n".join(lines) + "\n"
@@ -133,13 +132,15 @@ def _render_labels(export: Export) -> Iterator[str]:
     rows = {text: outcomes[key] for key, text in descriptions.items()}  # type: ignore[index]
     rows |= {f"decided by {name}": labels.total() for name, labels in export.tally.deciders.items()}
     rows |= {f"test status {name}": count for name, count in export.tally.statuses.items()}
-    yield from render_markdown_table(("", "pairs"), [("all", outcomes.total()), *rows.items()])
+    yield render_markdown_table(build_table(("", "pairs"), [("all", outcomes.total()), *rows.items()]))
     if export.left_out:
         yield f"\nPairs that are not in this dataset: {format_left_out(export.left_out)}."
 
 
 def _render_splits(export: Export) -> Iterator[str]:
-    yield from render_markdown_table(("split", "pairs"), [(name, len(ids)) for name, ids in export.parts.items()])
+    yield render_markdown_table(
+        build_table(("split", "pairs"), [(name, len(ids)) for name, ids in export.parts.items()])
+    )
     yield "\nThe file `split.json` contains the rule that separates the splits, the seed and counts of dropped pairs."
 
 
@@ -163,7 +164,7 @@ def _render_process(manifest: Mapping[str, Any], criterion: str, rounds: int) ->
         "started": segments[0].get("started") if segments else "unknown",
         "SHA-256 of the input": identity.get("input_sha256", "unknown"),
     }
-    yield from render_markdown_table(("", ""), rows.items())
+    yield render_markdown_table(build_table(("", ""), rows.items()))
 
 
 def _iterate_models(model: Any) -> Iterator[str]:
@@ -217,13 +218,13 @@ def _render_estimates(estimates: RunEstimates, error_rate: float) -> Iterator[st
     )
     yield ""
     measures = {"accuracy": estimates.accuracy, "precision": estimates.precision, "recall": estimates.recall}
-    rows = [(name, format_number(value.value), format_interval(value.interval)) for name, value in measures.items()]
-    yield from render_markdown_table(("", "estimate", f"{estimates.level:.0%} confidence interval"), rows)
+    rows = [(name, value.value, value.interval) for name, value in measures.items()]
+    yield render_markdown_table(build_table(("", "estimate", f"{estimates.level:.0%} confidence interval"), rows))
 
 
 def _render_origins(origins: Counter[tuple[str, str]]) -> Iterator[str]:
     rows = [(source, licence, count) for (source, licence), count in origins.most_common()]
-    yield from render_markdown_table(("source", "licence", "pairs"), rows[:_MAX_LISTED])
+    yield render_markdown_table(build_table(("source", "licence", "pairs"), rows[:_MAX_LISTED]))
     if len(rows) > _MAX_LISTED:
         combinations = plural(len(rows) - _MAX_LISTED, "other combination")
         yield f"\nNot listed: {combinations} with {plural(sum(row[2] for row in rows[_MAX_LISTED:]), 'pair')} in total."
@@ -236,7 +237,7 @@ def _render_origins(origins: Counter[tuple[str, str]]) -> Iterator[str]:
 def _render_columns(export: Export) -> Iterator[str]:
     types = {"json": "JSON as text", "flag": "boolean"}
     rows = [(name, types.get(kind, kind), _describe_column(name)) for name, kind in export.columns.items()]
-    yield from render_markdown_table(("column", "type", "description"), rows)
+    yield render_markdown_table(build_table(("column", "type", "description"), rows))
 
 
 def _describe_column(column: str) -> str:
@@ -254,15 +255,3 @@ def _get_nested(value: Any, *names: str) -> Any:
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
-
-
-def render_markdown_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    yield f"| {' | '.join(headings)} |"
-    yield f"|{'---|' * len(headings)}"
-    for row in rows:
-        yield f"| {' | '.join(f'{cell:,}' if isinstance(cell, int) else _escape_markdown(str(cell)) for cell in row)} |"
-
-
-def _escape_markdown(text: str) -> str:
-    """Escape untrusted text so that Markdown renders it as one line of plain text, of at most 300 characters."""
-    return _MARKUP.sub(r"\\\1", one_line(text, None)[:300])

@@ -18,6 +18,7 @@ from markdown_it import MarkdownIt
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from agent.text import replace_surrogates
+from agent.types import Choice
 
 MAX_REPLY = 200_000
 MAX_COMMANDS = 20
@@ -99,10 +100,10 @@ class SimulationReply(_Reply):
 
 
 class PreferenceReply(_Reply):
-    """Which of two codes is better."""
+    """Which of two snippets is better."""
 
     reason: _Reason = ""
-    better: Annotated[Literal["first", "second", "tie"], BeforeValidator(_normalise_word)]
+    better: Annotated[Choice, BeforeValidator(_normalise_word)]
 
 
 class ProgramReply(_Reply):

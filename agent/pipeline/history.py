@@ -9,7 +9,7 @@ from pydantic import Field
 from agent.languages.base import Program as Program
 from agent.llm.base import ModelCall as ModelCall
 from agent.sandbox.base import Command as Command
-from agent.types import Count, Frozen, Pair, Seconds, TestReport
+from agent.types import Comparison, Count, Frozen, Pair, Seconds, TestReport
 
 _ExitCode = Annotated[int, Field(ge=-(1 << 31), lt=1 << 32)]
 Purpose = Literal["test", "sentinel"]
@@ -67,7 +67,7 @@ class History(Frozen):
     `segment` is the number of the manifest segment in which the events occurred, counted from 1.
     """
 
-    pair: Pair
+    pair: Pair | Comparison
     events: tuple[HistoryItem, ...] = ()
     segment: Count | None = None
 

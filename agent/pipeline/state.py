@@ -15,7 +15,7 @@ from agent.pipeline.prompts import Role as Role
 from agent.sandbox.base import Environment, RunResult
 from agent.sandbox.session import SandboxSession
 from agent.tracing import UNTRACED, Tracer
-from agent.types import Pair, Simulated, TestReport, Verdict
+from agent.types import Pair, Preference, Simulated, TestReport, Verdict, WrittenCode
 
 
 class State(TypedDict, total=False):
@@ -47,6 +47,7 @@ class State(TypedDict, total=False):
     label: Literal[0, 1] | None
     decided_by: str
     reason: str
+    document: WrittenCode | Preference
 
 
 @dataclass(frozen=True)

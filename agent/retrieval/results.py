@@ -39,6 +39,10 @@ class MetricValue(Frozen):
     mean: float
     interval: Interval | None
 
+    def __str__(self) -> str:
+        interval = self.interval
+        return f"{self.mean:.3f}" + (f" [{interval.low:.3f}, {interval.high:.3f}]" if interval else "")
+
 
 class SearcherScores(Frozen):
     """The scores of one searcher's ranking.

@@ -204,6 +204,7 @@ def _build_annotation(
         label=verdict.get("label"),
         decided_by=verdict.get("decided_by"),
         reason=verdict.get("reason", ""),
+        document=verdict.get("document"),
         screen_verdict=state.get("screen_verdict"),
         audited=state.get("audited", False),
         test=state.get("report"),

@@ -28,7 +28,6 @@ from agent.text import plural
 from agent.types import Pair, Progress, normalise_language
 
 _Opener = Callable[[Path], Benchmark]
-_LABELS = {1: 0, 2: 1}  # by votes: the bit 1 is set by a label 0, and the bit 2 by a label 1
 
 
 class TrainingPair(NamedTuple):
@@ -99,7 +98,9 @@ def read_training_data(
             training part, or no benchmark needs `codes`.
         InputError, RunFolderError, ExtraMissing: see `open_benchmark` and `read_labelled`.
     """
-    language, unused_codes, notes = language and normalise_language(language), list(codes), list[str]()
+    language = language and normalise_language(language)
+    unused_codes = list(codes)
+    notes = list[str]()
 
     def open_path(path: Path, split: str | None = None) -> Benchmark:
         if needs_codes := not includes_codes(path, mapping):
@@ -138,8 +139,10 @@ def _iterate_pairs(
     path: Path, kind: str, mapping: FieldMap, opener: _Opener, notes: list[str]
 ) -> Iterator[LabelledPair]:
     """Iterate over labelled pairs. For docstrings, iterate over all codes, whose query may be empty."""
-    fields, columns = Fields(mapping), read_columns(path)
-    is_run, has_code = (path / files.ANNOTATIONS).is_file(), fields.has("code", columns)
+    fields = Fields(mapping)
+    columns = read_columns(path)
+    is_run = (path / files.ANNOTATIONS).is_file()
+    has_code = fields.has("code", columns)
     if is_run or (has_code and (kind == "docstrings" or fields.has("query", columns))):
         yield from read_labelled(path, mapping, codes_alone=kind == "docstrings")
     elif has_code:
@@ -169,20 +172,30 @@ def _make_docstring_pairs(items: Iterable[LabelledPair], notes: list[str]) -> It
 
 def _build(path: Path, items: Iterable[LabelledPair], notes: Sequence[str], progress: Progress) -> TrainingData:
     """Merge equal pairs, number the texts, and find near duplicates."""
-    votes, origins = Counter[tuple[str, str]](), dict[tuple[str, str], tuple[str, str, str]]()
+    merged = dict[tuple[str, str], int | None]()
+    disputed = set[tuple[str, str]]()
+    origins = dict[tuple[str, str], tuple[str, str, str]]()
     for number, item in enumerate(items, start=1):
-        key, meta = (intern(item.pair.query), intern(item.pair.code)), item.pair.meta
-        votes[key] |= 0 if item.label is None else 1 << item.label
+        key = intern(item.pair.query), intern(item.pair.code)
+        meta = item.pair.meta
+        label = merged.setdefault(key, item.label)
+        if label is None:
+            merged[key] = item.label
+        elif item.label is not None and item.label != label:
+            disputed.add(key)
         origins.setdefault(key, (item.pair.language, get_name(meta, SOURCE), get_name(meta, LICENCE)))
         if number % 1000 == 0:
             progress("reading pairs", number, None)
-    labels = {key: _LABELS[vote] for key, vote in votes.items() if vote in _LABELS}
-    by_label = {"1": (ones := sum(labels.values())), "0": len(labels) - ones, "undecided": len(votes) - len(labels)}
+    labels = {key: label for key, label in merged.items() if label is not None and key not in disputed}
+    by_label = {"1": (ones := sum(labels.values())), "0": len(labels) - ones, "undecided": len(merged) - len(labels)}
     if not ones:
         reasons = "; ".join([*(f"{name}: {count:,}" for name, count in by_label.items()), *notes])
         raise UsageError(f"{path}: has no pair with label 1, so there is nothing to learn ({reasons}).")
-    queries, codes, digest = dict[str, int](), dict[str, int](), sha256()
-    pairs, languages = list[TrainingPair](), list[str]()
+    queries = dict[str, int]()
+    codes = dict[str, int]()
+    digest = sha256()
+    pairs = list[TrainingPair]()
+    languages = list[str]()
     for (query, code), label in labels.items():
         language = origins[query, code][0]
         languages += [] if code in codes else [language]

@@ -57,9 +57,12 @@ def find_leaks(data: TrainingData, progress: Progress) -> Leaks:
     Python code also leaks if a training code equals or nearly equals it without docstrings. Other codes of a held-out
     benchmark may be in training. Benchmarks with the same name are counted as one.
 
-    Raises `ExtraMissing` without `datasketch`.
+    Raises:
+        ExtraMissing: `datasketch` is not installed.
     """
-    queries, codes, benchmarks = _Items(), _Items(), [own for own in (data.validation, *data.tests) if own is not None]
+    queries = _Items()
+    codes = _Items()
+    benchmarks = [benchmark for benchmark in (data.validation, *data.tests) if benchmark is not None]
     for benchmark in benchmarks:
         for identifier, query in benchmark.queries.items():
             queries.setdefault(query, set()).add((benchmark.name, identifier))
@@ -91,6 +94,7 @@ def _match(
     for text in held_out:
         index.add(shingle(text))
     for text in report_progress(texts, f"comparing {kind}", progress):
-        equal, similar = held_out.get(text, set()), (items[number] for number in index.find_all(shingle(text)))
+        equal = held_out.get(text, set())
+        similar = (items[number] for number in index.find_all(shingle(text)))
         for name, identifier in sorted(equal.union(*similar)):
             yield Leak(name, kind if (name, identifier) in equal else f"near_{kind}", identifier, text)

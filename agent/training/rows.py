@@ -35,7 +35,7 @@ class _Batch:
 def rewrite_query(query: str, how: Rewriting, random: Random) -> str:
     """Rewrite a query of at least two words in a way of section 5.2 of the CoSQA paper.
 
-    `delete` removes a word, `copy` inserts a word once more at any place, and `switch` model_calls two words.
+    `delete` removes a word, `copy` inserts a word once more at any place, and `switch` exchanges two words.
     """
     words = query.split()
     if how == "none" or len(words) < 2:
@@ -64,7 +64,10 @@ class EpochRows:
 
     With `alpha`, a batch has rows and negatives of one language: language i with n_i rows with probability
     n_i^α / Σ_j n_j^α (equation 2 of the ProCQA paper). An epoch then repeats rows of rare languages, and has only some
-    rows of frequent ones. Raises `UsageError` if no pair with label 1 can be trained on, or no batch has a negative.
+    rows of frequent ones.
+
+    Raises:
+        UsageError: no pair with label 1 can be trained on, or no batch has a negative.
     """
 
     def __init__(self, data: TrainingData, recipe_form: Form, settings: Hyperparameters) -> None:

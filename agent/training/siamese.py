@@ -89,7 +89,11 @@ class Siamese:
     unused = frozenset({"hard_negatives", "mini_batch", "temperature"})
 
     def choose_base(self, base: str | None) -> str:
-        """See `Recipe`. The default is CodeBERT. Raises `UsageError` if CodeBERT is not available."""
+        """See `Recipe`. The default is CodeBERT.
+
+        Raises:
+            UsageError: CodeBERT is not available.
+        """
         if base is None:
             check_exists(BASE)
         return base or BASE

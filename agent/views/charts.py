@@ -1,4 +1,4 @@
-"""Charts as plain data for Plotly, and tables of the same values.
+"""Charts as plain data for Plotly.
 
 Colours are names of CSS variables (`@good`), which the page resolves, so charts follow its theme. Plotly interprets
 some HTML tags in any text, so names from models and datasets must pass through `format_label`.
@@ -38,23 +38,6 @@ class Chart(TypedDict):
     alt: str
 
 
-class Table(TypedDict):
-    """A table of strings. `numeric` contains the indices of the right-aligned columns."""
-
-    columns: list[str]
-    numeric: list[int]
-    rows: list[list[str]]
-
-
-class Figure(TypedDict):
-    """A figure on the page. All fields except `title` may be empty."""
-
-    title: str
-    text: str
-    chart: Chart | None
-    tables: list[Table]
-
-
 @dataclass(frozen=True)
 class Segment:
     """A segment of a stacked bar. `colour` is the name of a CSS variable. `text` is drawn inside the segment."""
@@ -76,19 +59,6 @@ class Dot:
     high: float
     colour: str = "accent"
     pairs: Filter | None = None
-
-
-def build_figure(title: str, text: str = "", chart: Chart | None = None, tables: Iterable[Table] = ()) -> Figure:
-    return {"title": title, "text": text, "chart": chart, "tables": list(tables)}
-
-
-def build_table(columns: Mapping[str, bool], rows: Iterable[Sequence[str]]) -> Table:
-    """Return a table. `columns` maps each heading to whether the column is numeric."""
-    return {
-        "columns": list(columns),
-        "numeric": [number for number, numeric in enumerate(columns.values()) if numeric],
-        "rows": [list(row) for row in rows],
-    }
 
 
 def build_dot(name: str, value: float, interval: Interval | None, **more: Any) -> Dot:

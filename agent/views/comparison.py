@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from agent.evaluation.ablation_table import AblationTable
-from agent.evaluation.ablation_text import REMARK, Section, build_sections, list_remarks
-from agent.evaluation.breakdown import Breakdown, BreakdownGroup
-from agent.evaluation.measures import Scores
+from agent.evaluation.ablation_text import build_sections, list_remarks
+from agent.evaluation.breakdown import Breakdown
+from agent.evaluation.estimates import ReviewChoice, RunEstimates
+from agent.evaluation.measures import FORMULAS, Agreement, Scores
 from agent.evaluation.scoring import ScoreReport
-from agent.evaluation.statistics import format_interval, format_number
-from agent.text import plural
-from agent.views.charts import (
-    Dot,
-    Figure,
-    Table,
-    build_dot,
-    build_figure,
-    build_table,
-    draw_intervals,
-)
+from agent.text import Figure, build_figure, build_table, format_value, plural
+from agent.views.charts import Dot, build_dot, draw_intervals
 from agent.views.marks import GROUPING_NAMES, format_mark, get_gold_mark_kind
 
-_MEASURES = {
-    "accuracy": "accuracy", "coverage": "coverage", "selective_accuracy": "accuracy of labelled pairs",
-    "precision": "precision", "recall": "recall", "f1": "F1", "kappa": "Cohen's κ", "alpha": "Krippendorff's α",
-}  # fmt: skip
+_LEGEND = "A dash marks a value that is undefined or the same in all resamples. A pair without a label counts as wrong."
 
 
 def build_ablation_figures(ablation: AblationTable, variant: str | None = None) -> list[Figure]:
@@ -43,93 +30,99 @@ def build_ablation_figures(ablation: AblationTable, variant: str | None = None) 
         chart = draw_intervals(
             dots, alt="Accuracy with 95% intervals", unit="accuracy, with 95% intervals", extent=extent
         )
-    return [
-        build_figure(
-            "Accuracy of the variants", " ".join(list_remarks(ablation)), chart, [_build_section_table(first, ablation)]
-        ),
-        *(build_figure(section.title, "", None, [_build_section_table(section, ablation)]) for section in others),
-    ]
+    remarks = "\n".join(list_remarks(ablation))
+    return [build_figure("Accuracy of the variants", remarks, chart, first["tables"]), *others]
 
 
-def _build_section_table(section: Section, ablation: AblationTable) -> Table:
-    first, *others = section.columns
-    columns = {first.heading: False, **{column.heading: column.heading != REMARK for column in others}}
-    return build_table(columns, [[column.text(row) for column in section.columns] for row in ablation.rows])
+def build_score_figures(report: ScoreReport) -> list[Figure]:
+    """Return the scores against gold labels, the agreement, the breakdowns, the estimates and the notes of a report."""
+    figures, notes = list[Figure](), report.notes
+    for annotator in report.annotators:
+        if (scores := annotator.scores) is not None:
+            kind = f"{annotator.kind} " * (annotator.kind in ("run", "reviewer"))
+            figures.append(_build_scores(f"{kind}{annotator.name}", scores))
+            bootstrap = f"bootstrap intervals (seed {scores.seed}, {scores.resamples:,} resamples)"
+            notes = (f"Intervals over queries are {bootstrap}. {_LEGEND}", *report.notes)
+    figures += map(_build_agreement, report.agreement)
+    for run in report.runs:
+        if run.breakdown is not None:
+            figures.append(_build_breakdown(run.name, run.breakdown))
+        if run.estimates is not None:
+            figures.append(_build_estimates(run.name, run.estimates, run.reviews))
+    return [*figures, *([build_figure("Notes", "\n".join(notes))] if notes else [])]
 
 
-def build_gold_figures(report: ScoreReport) -> list[Figure]:
-    """Return figures for a score report on a single run."""
-    scores, run = report.annotators[0].scores, report.runs[0]
-    if scores is None:
-        return []
-    blocks = [_build_scores(scores, report.notes)]
-    if run.breakdown is not None:
-        blocks.append(_build_breakdown(run.breakdown))
-    return blocks
-
-
-def _build_scores(scores: Scores, notes: Iterable[str]) -> Figure:
-    values = {name: getattr(scores, name) for name in _MEASURES}
-    dots = [
-        build_dot(_MEASURES[name], value, scores.bootstrap.get(name) or scores.wilson.get(name))
-        for name, value in values.items()
-        if value is not None
-    ]
+def _build_scores(name: str, scores: Scores) -> Figure:
     rows = [
-        [
-            _MEASURES[name],
-            format_number(value),
-            format_interval(scores.wilson.get(name)),
-            format_interval(scores.bootstrap.get(name)),
-        ]
-        for name, value in values.items()
+        (measure.replace("_", " "), getattr(scores, measure), scores.wilson.get(measure), scores.bootstrap[measure])
+        for measure in FORMULAS
     ]
-    pairs, queries = plural(scores.pairs, "pair"), plural(scores.queries, "query", "queries")
-    text = (
-        f"The scores cover {pairs} with gold labels from {queries}. A pair without a label counts as wrong. The bars "
-        f"show {scores.level:.0%} bootstrap intervals over queries (seed {scores.seed}, {scores.resamples:,} "
-        "resamples), or Wilson intervals if there is no bootstrap interval."
-    )
-    extent = min(0.0, *(dot.low for dot in dots)) - 0.02, 1.02
-    columns = {"measure": False, "value": True, "Wilson": True, "bootstrap": True}
+    dots = [build_dot(text, value, bootstrap or wilson) for text, value, wilson, bootstrap in rows if value is not None]
     cells = scores.confusion
-    confusion = [
-        ["1", f"{cells.tp:,}", f"{cells.fn:,}", f"{cells.null_positive:,}"],
-        ["0", f"{cells.fp:,}", f"{cells.tn:,}", f"{cells.null_negative:,}"],
-    ]
+    confusion = [(1, cells.tp, cells.fn, cells.null_positive), (0, cells.fp, cells.tn, cells.null_negative)]
     return build_figure(
-        "Scores",
-        " ".join((text, *(f"Note: {note}." for note in notes))),
-        draw_intervals(dots, alt="Scores with intervals", unit="value", extent=extent),
+        f"{name}: {plural(scores.pairs, 'pair')} with gold labels, {plural(scores.queries, 'query', 'queries')}",
+        "",
+        draw_intervals(
+            dots,
+            alt="Scores with intervals",
+            unit=f"value, with {scores.level:.0%} intervals",
+            extent=(min([0.0, *(dot.low for dot in dots)]) - 0.02, 1.02),
+        ),
         [
-            build_table(columns, rows),
-            build_table({"gold": False, "label 1": True, "label 0": True, "no label": True}, confusion),
+            build_table(("measure", "value", f"Wilson {scores.level:.0%}", f"over queries {scores.level:.0%}"), rows),
+            build_table(("gold", "label 1", "label 0", "no label"), confusion),
         ],
     )
 
 
-def _build_breakdown(breakdown: Breakdown) -> Figure:
+def _build_agreement(agreement: Agreement) -> Figure:
+    rows = [
+        (f"{pair.first} – {pair.second}", pair.both, pair.agreement, pair.kappa, pair.kappa_interval)
+        for pair in agreement.pairwise
+    ]
+    return build_figure(
+        f"Agreement of {agreement.of}: Krippendorff's alpha {format_value(agreement.alpha)} "
+        f"({format_value(agreement.alpha_interval)}) on {agreement.comparable:,} of {plural(agreement.pairs, 'pair')}",
+        tables=[build_table(("", "labelled by both", "agreement", "Cohen's κ", "over queries"), rows)],
+    )
+
+
+def _build_breakdown(run: str, breakdown: Breakdown) -> Figure:
     groups = [(grouping, group) for grouping in GROUPING_NAMES for group in getattr(breakdown, grouping)]
     dots = [
         build_dot(f"{GROUPING_NAMES[grouping]}: {group.name}", group.accuracy, group.interval,
             pairs={"marks": format_mark(get_gold_mark_kind(grouping), group.name)})
         for grouping, group in groups
     ]  # fmt: skip
-    rows = [[GROUPING_NAMES[grouping], *build_group_row(group)] for grouping, group in groups]
-    columns = {"grouping": False, "group": False} | dict.fromkeys(
-        ("pairs", "accuracy", "Wilson", "correct 1", "wrong 1", "wrong 0", "correct 0", "no label"), True
-    )
+    rows = [
+        (dot.name, group.pairs, group.accuracy, group.interval, cells.tp, cells.fp, cells.fn, cells.tn,
+         cells.null_positive + cells.null_negative)
+        for dot, (_, group) in zip(dots, groups, strict=True) for cells in (group.confusion,)
+    ]  # fmt: skip
     return build_figure(
-        "Accuracy by group",
-        "The chart shows the accuracy of each group of pairs with a Wilson interval. Small groups have wide intervals.",
+        f"{run}: accuracy by group",
+        "Intervals are Wilson intervals. Small groups have wide intervals.",
         draw_intervals(dots, alt="Accuracy by group", unit="accuracy", extent=(-0.02, 1.02)),
-        [build_table(columns, rows)],
+        [build_table(("group", "pairs", "accuracy", "Wilson", "tp", "fp", "fn", "tn", "null"), rows)],
     )
 
 
-def build_group_row(group: BreakdownGroup) -> list[str]:
-    """Return the name of a group, its size, the accuracy with its interval, and the counts tp, fp, fn, tn and null."""
-    cells = group.confusion
-    counts = cells.tp, cells.fp, cells.fn, cells.tn, cells.null_positive + cells.null_negative
-    accuracy = format_number(group.accuracy), format_interval(group.interval)
-    return [group.name, f"{group.pairs:,}", *accuracy, *(f"{count:,}" for count in counts)]
+def _build_estimates(run: str, estimates: RunEstimates, reviews: ReviewChoice) -> Figure:
+    e = estimates
+    states = {
+        f"reviewed{' blind' * (reviews == 'blind')}": e.reviewed,
+        "pending": e.pending,
+        "excluded (first reviewed in a queue)": e.ahead,
+        "tied between reviewers": e.tied,
+        "undecided": e.undecided,
+    }
+    listed = ", ".join(f"{count:,} {state}" for state, count in states.items() if count or state == "pending")
+    pairs = plural(e.run_pairs, "pair")
+    scope = f"all {pairs}" if e.pairs == e.run_pairs else f"the {e.pairs:,} of {pairs} that have this round"
+    rows = [(name, getattr(e, name).value, getattr(e, name).interval) for name in ("accuracy", "precision", "recall")]
+    return build_figure(
+        f"{run}: estimates for {scope}, from {plural(e.sampled, 'sampled pair')} ({listed})",
+        "\n".join(f"Not yet reviewed: {plural(size, 'pair')} with {name}." for name, size in e.unseen.items()),
+        tables=[build_table(("", "estimate", f"{e.level:.0%} interval"), rows)],
+    )

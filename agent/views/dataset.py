@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agent.corpus.describe import MISSING, Description
-from agent.evaluation.statistics import format_interval, format_number
-from agent.text import plural
-from agent.views.charts import Chart, Figure, build_dot, build_figure, build_table, draw_bars, draw_intervals
+from agent.text import Figure, build_figure, build_table, plural
+from agent.views.charts import Chart, build_dot, draw_bars, draw_intervals
 from agent.views.figures import format_share
 
 _MAX_MATCHES, _MAX_NAMES = 20, 10
@@ -52,9 +51,7 @@ def build_dataset_figures(dataset: Description) -> list[Figure]:
 def _tabulate(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], text: str = "", chart: Chart | None = None
 ) -> Figure:
-    cells = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
-    table = build_table({columns[0]: False, **dict.fromkeys(columns[1:], True)}, cells)
-    return build_figure(title, text, chart, [table])
+    return build_figure(title, text, chart, [build_table(columns, rows)])
 
 
 def _draw_counts(title: str, by: str, unit: str, counts: Mapping[int, int], text: str = "") -> Figure:
@@ -69,7 +66,7 @@ def _draw_counts(title: str, by: str, unit: str, counts: Mapping[int, int], text
 
 def _draw_ranks(dataset: Description) -> Figure:
     title, ranks, text = "Matches by candidate rank", dataset.ranks, ""
-    rows = [(str(r.rank), r.pairs, r.matches, format_number(r.share), format_interval(r.interval)) for r in ranks]
+    rows = [(str(r.rank), r.pairs, r.matches, r.share, r.interval) for r in ranks]
     if interval := dataset.next_rank_interval:
         queries, matches = plural(ranks[-1].pairs, "query", "queries"), plural(ranks[-1].matches, "match", "matches")
         text = (

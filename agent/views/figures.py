@@ -10,8 +10,8 @@ from typing import TypeVar
 from agent.evaluation.breakdown import audit_screener, describe_audits
 from agent.evaluation.tally import Observation, Tally
 from agent.runs.store.manifest import WallTime
-from agent.text import plural
-from agent.views.charts import Figure, Filter, Segment, build_figure, build_table, draw_bars, draw_stacked_bars
+from agent.text import Figure, build_figure, build_table, plural
+from agent.views.charts import Filter, Segment, draw_bars, draw_stacked_bars
 from agent.views.marks import format_mark
 
 LABELS: Mapping[str, str] = {
@@ -209,7 +209,7 @@ class RunFigures:
                 for name, count in outcomes.items() if count
             ]))  # fmt: skip
             cells += [
-                [stage, segment.name, f"{segment.value:,}", format_share(segment.value, pairs.annotations)]
+                [stage, segment.name, segment.value, format_share(segment.value, pairs.annotations)]
                 for segment in rows[-1][1]
             ]
         rows = [(stage, segments) for stage, segments in rows if segments]
@@ -221,7 +221,7 @@ class RunFigures:
             "Each bar shows a stage of the pipeline and the number of pairs that reached it. "
             + describe_audits(audit_screener(self._work)),
             draw_stacked_bars(rows, alt=f"Funnel. {alt}.", unit="pairs"),
-            [build_table({"stage": False, "outcome": False, "count": True, "share of annotated": True}, cells)],
+            [build_table(("stage", "outcome", "count", "share of annotated"), cells, left=["outcome"])],
         )
 
     def _build_rounds(self) -> list[Figure]:
@@ -287,19 +287,9 @@ class RunFigures:
             values.append((name, *value))
             counts = (usage.calls, role.cached, role.reasks, usage.input_tokens, usage.cached_input_tokens,
                       usage.output_tokens)  # fmt: skip
-            rows.append([name, *(f"{count:,}" for count in counts), format_cost(usage.cost_usd)])
-        columns = {"node": False} | dict.fromkeys(
-            (
-                "paid calls",
-                "cached replies",
-                "re-asked",
-                "input tokens",
-                "cached input tokens",
-                "output tokens",
-                "cost",
-            ),
-            True,
-        )
+            rows.append((name, *counts, format_cost(usage.cost_usd)))
+        columns = ("node", "paid calls", "cached replies", "re-asked", "input tokens", "cached input tokens",
+                   "output tokens", "cost")  # fmt: skip
         text = "" if priced else "The chart shows tokens because the price of a model is unknown. "
         text += f"{plural(without, 'annotation')} without evidence cannot be included." if without else ""
         unit = "US dollars" if costs else "tokens, input and output"
@@ -321,7 +311,7 @@ class RunFigures:
             for name, node in nodes.items()
         ]  # fmt: skip
         cells = [
-            [name, f"{len(node.node_runs):,}",
+            [name, len(node.node_runs),
               format_duration(median(node.node_runs)), format_duration(sum(node.node_runs)),
              *map(format_duration, (node.model, node.programs, node.rest))]
             for name, node in nodes.items()
@@ -332,7 +322,7 @@ class RunFigures:
             "covers paid calls, and the “programs” column covers executions. The “rest” column covers package "
             "installation, overhead, and waiting for a slot or a sandbox."
         )
-        columns = {"node": False} | dict.fromkeys(("visits", "median", "total", *colours), True)
+        columns = ("node", "visits", "median", "total", *colours)
         return build_figure(
             "Time by node",
             text,
@@ -382,9 +372,9 @@ def cross_tabulate(
         ])
         for name, counts in rows.items()
     ]  # fmt: skip
-    cells = [[name, *(f"{counts[column]:,}" for column in columns)] for name, counts in rows.items()]
+    cells = [(name, *(counts[column] for column in columns)) for name, counts in rows.items()]
     chart = draw_stacked_bars(bars, alt=f"{title}, by {by}.", unit=unit, legend=several)
-    return [build_figure(title, text, chart, [build_table({by: False, **dict.fromkeys(columns, True)}, cells)])]
+    return [build_figure(title, text, chart, [build_table((by, *columns), cells)])]
 
 
 def _order(values: Mapping[str, _Value], order: Iterable[str]) -> dict[str, _Value]:

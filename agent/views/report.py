@@ -18,10 +18,9 @@ from agent.runs.store import files
 from agent.runs.store.files import replacing, writing
 from agent.runs.store.manifest import compute_wall_time, flatten
 from agent.runs.store.run_view import RunView, get_variant_and_model
-from agent.text import plural
+from agent.text import Figure, build_figure, build_table, plural
 from agent.types import Progress
 from agent.views.archive import STORIES_IN_A_PIECE, Archive, EvidenceScope, count_fitting_pieces
-from agent.views.charts import Figure, build_figure, build_table
 from agent.views.dataset import build_dataset_figures
 from agent.views.figures import RunFigures
 from agent.views.pages import render_head, render_tail
@@ -251,14 +250,8 @@ def _build_run_figures(manifest: Mapping[str, Any]) -> list[Figure]:
         for name, value in flatten(manifest["identity"]).items()
         if not name.startswith("variant.nodes.")
     ]
-    figures = [
-        build_figure(
-            "Settings",
-            "These settings affect the labels.",
-            None,
-            [build_table({"setting": False, "value": False}, settings)],
-        )
-    ]
+    table = build_table(("setting", "value"), settings, left=["value"])
+    figures = [build_figure("Settings", "These settings affect the labels.", None, [table])]
     for number, segment in enumerate(manifest["segments"], 1):
         rows = [
             [name, _format_value(value)]
@@ -271,11 +264,11 @@ def _build_run_figures(manifest: Mapping[str, Any]) -> list[Figure]:
         ]
         title = "Environment" if len(manifest["segments"]) == 1 else f"Environment of session {number}"
         times = f"Started {segment.get('started')}, ended {segment.get('ended') or 'at an unknown time (killed)'}."
-        figures.append(build_figure(title, times, None, [build_table({"item": False, "value": False}, rows)]))
+        figures.append(build_figure(title, times, None, [build_table(("item", "value"), rows, left=["value"])]))
     if manifest["changes"]:
         fields = {"at": "time", "what": "item", "before": "before", "now": "after"}
         changes = [[_format_value(change.get(name)) for name in fields] for change in manifest["changes"]]
-        table = build_table(dict.fromkeys(fields.values(), False), changes)
+        table = build_table([*fields.values()], changes, left=fields.values())
         figures.append(build_figure("Changes between sessions", "", None, [table]))
     return figures
 

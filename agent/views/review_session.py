@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from agent.errors import RunFolderError, UsageError
 from agent.pipeline.history import History
@@ -16,7 +16,7 @@ from agent.runs.store.manifest import Clock, utc_now
 from agent.runs.store.reviews import Review, ReviewLog, read_reviews
 from agent.runs.store.run_view import RunView, get_criterion
 from agent.text import is_hidden, plural
-from agent.types import Pair
+from agent.types import Choice, Comparison, Pair
 from agent.views.queues import Queue, QueueEntry
 from agent.views.story import as_json, iterate_event_steps, iterate_input_fields, iterate_result_steps
 
@@ -26,15 +26,17 @@ MAX_NAME_LENGTH = 100
 
 @dataclass(frozen=True)
 class Guidelines:
-    """The meaning of each label, general rules, keys and names of labels, and headings of the context and the code.
+    """What a reviewer chooses from: the meaning of each label, general rules, and the values, keys and names of labels.
 
-    `side_by_side` places the context next to the code.
+    `headings` are the headings of the context, or of the first snippet, and of the code. `side_by_side` places both
+    next to each other.
     """
 
     criterion: str
     one: str
     zero: str
     notes: tuple[str, ...]
+    values: tuple[Literal[0, 1] | Choice | None, ...] = (1, 0, None)
     keys: tuple[str, ...] = ("1", "0", "c")
     names: tuple[str, ...] = ("match", "no match", "cannot decide")
     headings: tuple[str, str] = ("Context", "Code")
@@ -76,6 +78,7 @@ PREFERENCE_GUIDELINES = Guidelines(
     one="The first code satisfies more of what the query asks for.",
     zero="The second code satisfies more of what the query asks for.",
     notes=("Choose “no difference” if both satisfy the same part of the query.", *_NOTES[1:4]),
+    values=("first", "second", "tie"),
     keys=("1", "2", "0"),
     names=("first code", "second code", "no difference"),
     headings=("First code", "Second code"),
@@ -114,8 +117,11 @@ def parse_reviewer_name(name: object) -> str:
 class LabelSession(ABC):
     """Shows the pairs of a queue to one reviewer at a time and stores the reviewer's labels.
 
-    If `blind` is set, only the pair is shown until the reviewer has committed a label for it.
+    If `blind` is set, only the pair is shown until the reviewer has committed a label for it. `decision` is the field
+    of a `Review` that the reviewer chooses.
     """
+
+    decision: ClassVar[Literal["label", "choice"]] = "label"
 
     queue: Queue
     reviewer: str
@@ -178,7 +184,7 @@ class LabelSession(ABC):
         return {
             "number": number,
             "reviewer": self.reviewer,
-            "pair": pair.model_dump(mode="json", include={"query", "code", "language", "context"}),
+            "pair": pair.model_dump(mode="json", include={"query", "code", "language", "context", "first"}),
             "mine": None if review is None else _review_as_json(review),
             "evidence": evidence,
         }
@@ -193,13 +199,13 @@ class LabelSession(ABC):
         The review is recorded as blind if the session is blind and the reviewer has not labelled the pair before.
 
         Raises:
-            UsageError: the position does not exist, the document is not `{"label": 0, 1 or null, "reason": text,
-                "reviewer": name}`, or `name` is not the current reviewer.
+            UsageError: the position does not exist, the document is not `{DECISION: value, "reason": text, "reviewer":
+                name}`, or `name` is not the current reviewer.
             StorageError: the review cannot be written. The file remains unchanged.
             RunFolderError: the reviews file is damaged. The file remains unchanged.
         """
         entry = self._get_entry(number)
-        label, reason, reviewer = _parse_review(document)
+        value, reason, reviewer = self._parse_review(document)
         if reviewer != self.reviewer:
             raise UsageError(
                 f"Another tab changed the reviewer to {self.reviewer}, but this page still submits reviews as "
@@ -209,7 +215,7 @@ class LabelSession(ABC):
             Review(
                 id=entry.id,
                 round=entry.round,
-                label=label,
+                **{"label": None, self.decision: value},
                 reason=reason,
                 reviewer=self.reviewer,
                 at=self.clock().replace(microsecond=0),
@@ -220,6 +226,15 @@ class LabelSession(ABC):
         )
         self._reviews[entry.id] = review
         return {"saved": _review_as_json(review)}
+
+    def _parse_review(self, document: object) -> tuple[Any, str, str]:
+        match document:
+            case {self.decision: value, "reason": str(reason), "reviewer": str(reviewer), **others} if not others:
+                is_value = not isinstance(value, bool) and value in self.guidelines.values
+                if is_value and len(reason) <= MAX_REASON_LENGTH:
+                    return value, reason.strip(), reviewer
+        expected = f"a {self.decision}, a reviewer, and a reason of at most {MAX_REASON_LENGTH} characters"
+        raise UsageError(f"a review needs {expected}")
 
     def _read_reviews(self, reviewer: str) -> dict[str, Review]:
         return {review.id: review for review in read_reviews(self.log.path) if review.reviewer == reviewer}
@@ -232,12 +247,13 @@ class LabelSession(ABC):
 
 @dataclass(kw_only=True)
 class PreferenceSession(LabelSession):
-    """A session with pairs of codes: the `context` of a pair is the first code. There is no evidence."""
+    """A session with comparisons of two snippets. There is no evidence."""
 
-    pairs: Mapping[str, Pair]
+    decision = "choice"
+    comparisons: Mapping[str, Comparison]
 
     def _load(self, entry: QueueEntry, *, is_hidden: bool) -> tuple[Pair, None]:  # noqa: ARG002
-        return self.pairs[entry.id], None
+        return self.comparisons[entry.id], None
 
 
 @dataclass(kw_only=True)
@@ -286,14 +302,4 @@ class ReviewSession(LabelSession):
 
 
 def _review_as_json(review: Review) -> dict[str, Any]:
-    return review.model_dump(mode="json", include={"label", "reason", "reviewer", "at", "blind"})
-
-
-def _parse_review(document: object) -> tuple[Literal[0, 1] | None, str, str]:
-    match document:
-        case {"label": 0 | 1 | None as label, "reason": str(reason), "reviewer": str(reviewer), **others} if not others:
-            if not isinstance(label, bool) and len(reason) <= MAX_REASON_LENGTH:
-                return label, reason.strip(), reviewer
-    raise UsageError(
-        f"a review needs a label (0, 1 or null), a reviewer, and a reason of at most {MAX_REASON_LENGTH} characters"
-    )
+    return review.model_dump(mode="json", include={"label", "choice", "reason", "reviewer", "at", "blind"})

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from agent.evaluation.statistics import format_interval, format_number
-from agent.retrieval.folder import COMPARISON, SCORES, RetrievalFolder
-from agent.retrieval.results import Comparison, Comparisons, RetrievalScores, SearcherScores
-from agent.text import plural
-from agent.views.charts import (
-    Chart,
-    Dot,
-    Figure,
-    build_dot,
-    build_figure,
-    build_table,
-    draw_intervals,
-    draw_lines,
-    format_label,
-)
+from agent.retrieval.folder import COMPARISON, SCORES, RankingRecord, RetrievalFolder
+from agent.retrieval.results import Comparison, Comparisons, RetrievalScores
+from agent.retrieval.significance import Stability
+from agent.text import Figure, Table, build_figure, build_table, plural
+from agent.views.charts import Chart, Dot, build_dot, draw_intervals, draw_lines, format_label
 
-# At most this many columns fit beside the names of the searchers.
-_COLUMNS_PER_TABLE = 8
-HIT_COLUMNS = ("queries with a hit", "median FRank")
-STABILITY_COLUMNS = ("metric", "Cronbach's alpha", "variance (n − 1)", "variance (n)")
-STABILITY = (
-    "As in the CoSQA+ paper, queries with 2, 3, 4 and 5 relevant codes form four test sets. Cronbach's alpha treats "
-    "the searchers as items. The variance of a searcher's means over the test sets (divisor n − 1 or n) is averaged "
-    "over the searchers."
-)
-DIFFERENCE_COLUMNS = ("difference", "95% interval", "p (bootstrap)", "p (randomisation)", "better:worse:equal")
+# At most this many means with intervals fit beside the names of the searchers.
+_METRICS_PER_TABLE = 3
 
 
 def build_searcher_cards(folder: RetrievalFolder) -> list[dict[str, str]]:
@@ -52,92 +34,74 @@ def build_searcher_figures(folder: RetrievalFolder) -> list[Figure]:
     """
     scores = folder.load_document(SCORES, RetrievalScores)
     comparisons = folder.load_document(COMPARISON, Comparisons)
-    blocks = []
-    if stale := list(folder.describe_out_of_date_results()):
-        blocks.append(build_figure("Out of date", _join_sentences(stale)))
-    if scores is not None:
-        blocks += [_build_means(scores), *(_build_metric(scores, name) for name in scores.metrics)]
-        if rows := build_stability_rows(scores):
-            columns = {STABILITY_COLUMNS[0]: False} | dict.fromkeys(STABILITY_COLUMNS[1:], True)
-            blocks.append(build_figure("Stability", STABILITY, None, [build_table(columns, rows)]))
-    if comparisons is not None:
-        blocks.append(
-            build_figure(
-                "Comparisons", f"{describe_comparison(comparisons)} {_join_sentences(comparisons.notes)}".strip()
-            )
-        )
-        blocks += [
-            _build_differences(comparisons, *group)
-            for group in groupby(comparisons.comparisons, lambda comparison: comparison.metric)
-        ]
+    notes = [note for result in (scores, comparisons) if result is not None for note in result.notes]
+    notes += folder.describe_out_of_date_results()
     return [
-        *blocks,
+        *([build_figure("Notes", "\n".join(f"{note[:1].upper()}{note[1:]}." for note in notes))] if notes else []),
+        *([] if scores is None else build_metric_figures(scores)),
+        *([] if comparisons is None else build_comparison_figures(comparisons)),
         *_build_trainings(folder),
         _build_searches(folder, () if scores is None else [searcher.searcher for searcher in scores.searchers]),
     ]
 
 
-def _build_means(scores: RetrievalScores) -> Figure:
-    columns = {
-        name: [format_number(searcher.values[name].mean) for searcher in scores.searchers] for name in scores.metrics
-    }
-    columns[HIT_COLUMNS[0]] = [f"{searcher.found:,}" for searcher in scores.searchers]
-    columns[HIT_COLUMNS[1]] = [format_median_rank(searcher) for searcher in scores.searchers]
-    names = [searcher.searcher for searcher in scores.searchers]
-    parts = [list(columns)[start : start + _COLUMNS_PER_TABLE] for start in range(0, len(columns), _COLUMNS_PER_TABLE)]
+def build_metric_figures(scores: RetrievalScores) -> list[Figure]:
+    """Return the means of all metrics, with their intervals as charts, and the stability of the metrics."""
+    metrics, searchers = list(scores.metrics), scores.searchers
+    parts = [metrics[start : start + _METRICS_PER_TABLE] for start in range(0, len(metrics), _METRICS_PER_TABLE)]
     tables = [
-        build_table(
-            {"searcher": False} | dict.fromkeys(part, True),
-            zip(names, *(columns[column] for column in part), strict=True),
-        )
+        build_table(("searcher", *part), ((own.searcher, *map(own.values.__getitem__, part)) for own in searchers))
         for part in parts
     ]
-    return build_figure(
-        "Means", " ".join([*describe_scores(scores), _join_sentences(scores.notes)]).strip(), None, tables
-    )
+    # The median covers only queries for which the searcher retrieved a relevant code.
+    hits = [(own.searcher, own.found, own.median_frank and f"{own.median_frank:g}") for own in searchers]
+    tables.append(build_table(("searcher", "queries with a hit", "median FRank"), hits))
+    figures = [build_figure("Means", "\n".join(_describe_scores(scores)), None, tables)]
+    for name in metrics:
+        dots = [build_dot(own.searcher, own.values[name].mean, own.values[name].interval) for own in searchers]
+        figures.append(build_figure(name, "", _draw_intervals(dots, name, scores.level)))
+    return [*figures, *([] if scores.stability is None else [_build_stability(scores.stability)])]
 
 
-def _build_metric(scores: RetrievalScores, name: str) -> Figure:
-    values = [(searcher.searcher, searcher.values[name]) for searcher in scores.searchers]
-    dots = [build_dot(searcher, value.mean, value.interval) for searcher, value in values]
-    extent = min(dot.low for dot in dots), max(dot.high for dot in dots)
-    rows = [[searcher, format_number(value.mean), format_interval(value.interval)] for searcher, value in values]
-    return build_figure(
-        name,
-        "",
-        _draw_intervals(dots, name, scores.level, extent),
-        [build_table({"searcher": False, name: True, f"{scores.level:.0%} interval": True}, rows)],
-    )
-
-
-def build_stability_rows(scores: RetrievalScores) -> list[list[str]]:
-    """Return one row of `STABILITY_COLUMNS` per metric, or none if stability was not requested or is undefined."""
-    return [
-        [row.metric, format_number(row.alpha), f"{row.sample_variance:.5f}", f"{row.population_variance:.5f}"]
-        for row in scores.stability or ()
+def _build_stability(stability: Sequence[Stability]) -> Figure:
+    rows = [
+        (row.metric, row.alpha, f"{row.sample_variance:.5f}", f"{row.population_variance:.5f}") for row in stability
     ]
+    return build_figure(
+        "Stability",
+        "As in the CoSQA+ paper, queries with 2, 3, 4 and 5 relevant codes form four test sets. Cronbach's alpha "
+        "treats the searchers as items. It requires at least two searchers and two test sets. The variance of a "
+        "searcher's means over the test sets (divisor n − 1 or n) is averaged over the searchers.",
+        None,
+        [build_table(("metric", "Cronbach's alpha", "variance (n − 1)", "variance (n)"), rows)] if rows else (),
+    )
 
 
-def _join_sentences(notes: Iterable[str]) -> str:
-    return " ".join(f"{note[:1].upper()}{note[1:]}." for note in notes)
+def build_comparison_figures(comparisons: Comparisons) -> list[Figure]:
+    """Return a description of the tests, and the differences between searchers by metric."""
+    by_metric = groupby(comparisons.comparisons, lambda comparison: comparison.metric)
+    figures = [_build_differences(comparisons.level, *group) for group in by_metric]
+    return [*figures, build_figure("Comparisons", _describe_comparison(comparisons))]
 
 
-def _build_differences(comparisons: Comparisons, metric: str, group: Iterator[Comparison]) -> Figure:
+def _build_differences(level: float, metric: str, group: Iterator[Comparison]) -> Figure:
     dots, rows = [], []
     for pair in group:
         name = f"{pair.first} − {pair.second}"
         dots.append(build_dot(name, pair.difference, pair.interval))
         tests = format_p_value(pair.bootstrap_adjusted), format_p_value(pair.randomisation_adjusted)
         queries = f"{pair.better:,}:{pair.worse:,}:{pair.equal:,}"
-        rows.append([name, f"{pair.difference:+.3f}", format_interval(pair.interval), *tests, queries])
+        rows.append((name, f"{pair.difference:+.3f}", pair.interval, *tests, queries))
     title = f"Differences in {metric}"
-    extent = min(0.0, *(dot.low for dot in dots)), max(0.0, *(dot.high for dot in dots))
-    return build_figure(
-        title,
-        "",
-        _draw_intervals(dots, title, comparisons.level, extent),
-        [build_table({"searchers": False} | dict.fromkeys(DIFFERENCE_COLUMNS, True), rows)],
+    columns = (
+        "searchers",
+        "difference",
+        f"{level:.0%} interval",
+        "p (bootstrap)",
+        "p (randomisation)",
+        "better : worse : equal",
     )
+    return build_figure(title, "", _draw_intervals(dots, title, level, 0.0), [build_table(columns, rows)])
 
 
 def _build_trainings(folder: RetrievalFolder) -> Iterator[Figure]:
@@ -146,12 +110,12 @@ def _build_trainings(folder: RetrievalFolder) -> Iterator[Figure]:
     losses = {name: training.losses for name, training in trainings.items() if training.losses}
     if losses:
         chart = draw_lines(losses, alt="Training loss by step.", x="step", y="loss")
-        columns = {"searcher": False, "recipe": False} | dict.fromkeys(("steps", "first loss", "last loss"), True)
         rows = [
-            [name, trainings[name].recipe, f"{points[-1][0]:,}", *(f"{points[i][1]:.3g}" for i in (0, -1))]
+            (name, trainings[name].recipe, points[-1][0], *(f"{points[i][1]:.3g}" for i in (0, -1)))
             for name, points in losses.items()
         ]
-        yield build_figure("Training loss", "", chart, [build_table(columns, rows)])
+        table = build_table(("searcher", "recipe", "steps", "first loss", "last loss"), rows, left=["recipe"])
+        yield build_figure("Training loss", "", chart, [table])
     for metric in dict.fromkeys(
         metric for each in trainings.values() for epoch in each.epochs for metric in epoch.scores
     ):
@@ -161,7 +125,7 @@ def _build_trainings(folder: RetrievalFolder) -> Iterator[Figure]:
         }
         curves = {name: points for name, points in scores.items() if points}
         rows = [
-            [name, f"{best or '–'}", format_number(dict(points).get(best, points[0][1]))]
+            (name, best or None, dict(points).get(best, points[0][1]))
             for name, points in curves.items()
             for best in (trainings[name].best_epoch or 0,)
         ]
@@ -169,21 +133,36 @@ def _build_trainings(folder: RetrievalFolder) -> Iterator[Figure]:
             f"{metric} on validation queries",
             "",
             draw_lines(curves, alt=f"{metric} on validation queries by epoch.", x="epoch", y=metric),
-            [build_table({"searcher": False, "best epoch": True, f"best {metric}": True}, rows)],
+            [build_table(("searcher", "best epoch", f"best {metric}"), rows)],
         )
 
 
+def build_search_table(records: Mapping[str, RankingRecord]) -> Table:
+    """Return the size and the cost of each ranking. An imported ranking has no cost."""
+    rows = [
+        (
+            name,
+            record.found,
+            *(f"{record.seconds[step]:,.1f} s" if step in record.seconds else None for step in ("index", "search")),
+            None if record.peak_memory_mb is None else f"{record.peak_memory_mb:,.0f} MB",
+        )
+        for name, record in records.items()
+    ]
+    return build_table(("searcher", "codes retrieved", "index time", "search time", "peak memory"), rows)
+
+
 def _build_searches(folder: RetrievalFolder, scored_searchers: Sequence[str]) -> Figure:
-    rows = []
-    for name, ranking in folder.rankings.items():
-        times = ranking.seconds
-        seconds = [f"{times[step]:,.1f} s" if step in times else "–" for step in ("index", "search")]
-        memory = "–" if ranking.peak_memory_mb is None else f"{ranking.peak_memory_mb:,.0f} MB"
-        settings = ", ".join(f"{key} {value}" for key, value in ranking.settings.items())
-        description = "; ".join([ranking.about, *ranking.notes])
-        rows.append([name, description, settings, f"{ranking.found:,}", *seconds, memory])
-    columns = {"searcher": False, "description": False, "settings": False} | dict.fromkeys(
-        ("codes retrieved", "index time", "search time", "peak memory"), True
+    rows = [
+        (
+            name,
+            "; ".join([record.about, *record.notes]),
+            ", ".join(f"{key} {value}" for key, value in record.settings.items()),
+        )
+        for name, record in folder.rankings.items()
+    ]
+    tables = (
+        build_search_table(folder.rankings),
+        build_table(columns := ("searcher", "description", "settings"), rows, left=columns),
     )
     identity = folder.identity
     notes = [f"Note: {note}." for note in folder.about["notes"]]
@@ -193,17 +172,18 @@ def _build_searches(folder: RetrievalFolder, scored_searchers: Sequence[str]) ->
         f"Benchmark: {folder.about['name']}. Code view: {identity['code_view']}. Rankings contain the "
         f"best {identity['depth']:,} code snippets (codes) per query and all codes that tie with the last of them."
     )
-    return build_figure("Search runs", " ".join([text, *notes]), None, [build_table(columns, rows)])
+    return build_figure("Search runs", " ".join([text, *notes]), None, tables)
 
 
-def _draw_intervals(dots: Sequence[Dot], title: str, level: float, extent: tuple[float, float]) -> Chart:
-    lowest, highest = extent
+def _draw_intervals(dots: Sequence[Dot], title: str, level: float, *included: float) -> Chart:
+    lowest = min([*included, *(dot.low for dot in dots)])
+    highest = max([*included, *(dot.high for dot in dots)])
     margin = 0.08 * (highest - lowest) or 0.05
     unit = f"{title}, with {level:.0%} intervals"
     return draw_intervals(dots, alt=unit, unit=format_label(unit, 60), extent=(lowest - margin, highest + margin))
 
 
-def describe_scores(scores: RetrievalScores) -> Iterator[str]:
+def _describe_scores(scores: RetrievalScores) -> Iterator[str]:
     """Iterate over the remarks that readers need to interpret scores. Each remark consists of full sentences."""
     queries = plural(scores.queries, "query", "queries")
     effect = "count as 0" if scores.which == "all" else "are excluded"
@@ -214,7 +194,7 @@ def describe_scores(scores: RetrievalScores) -> Iterator[str]:
         f"{plural(scores.codes, 'code')}."
     )
     yield (
-        f"The {scores.level:.0%} intervals are computed by bootstrap over queries (seed {scores.seed}, "
+        f"The {scores.level:.0%} intervals in brackets are computed by bootstrap over queries (seed {scores.seed}, "
         f"{scores.resamples:,} resamples). If codes tie, a value is the expectation over all orders of the tied codes."
     )
     if scores.by_sort_order:
@@ -228,7 +208,7 @@ def describe_scores(scores: RetrievalScores) -> Iterator[str]:
             yield f"For {queries}, {searcher.searcher} retrieved nothing and scores 0 on every metric."
 
 
-def describe_comparison(comparisons: Comparisons) -> str:
+def _describe_comparison(comparisons: Comparisons) -> str:
     """Describe how searchers were compared."""
     against = comparisons.against
     scope = (
@@ -242,14 +222,6 @@ def describe_comparison(comparisons: Comparisons) -> str:
         f"two-sided and Holm-adjusted per metric ({comparisons.resamples:,} resamples, seed {comparisons.seed}). "
         "The better:worse:equal column counts the queries on which the first searcher is better, worse or equal."
     )
-
-
-def format_median_rank(scores: SearcherScores) -> str:
-    """Format the median FRank. FRank is the expected rank of the first relevant code.
-
-    The median covers only queries for which the searcher retrieved a relevant code.
-    """
-    return "–" if scores.median_frank is None else f"{scores.median_frank:g}"
 
 
 def format_p_value(value: float | None) -> str:

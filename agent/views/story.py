@@ -10,7 +10,7 @@ from agent.datasets.encoding import dumps
 from agent.pipeline.history import Command, Execution, History, ModelCall, NodeRun, Program
 from agent.runs.store.annotations import LabelStatus, get_status
 from agent.text import plural, truncate
-from agent.types import Annotation, Cause, Pair, Status, TestReport
+from agent.types import Annotation, Cause, Comparison, Pair, Preference, Status, TestReport, WrittenCode
 
 TEXT_LIMIT = 60_000
 PartKind = Literal["prose", "code", "reply", "prompt", "console", "outcomes"]
@@ -44,6 +44,8 @@ class StoryStep:
 def iterate_pair_steps(pair: Pair) -> Iterator[StoryStep]:
     """Iterate over the steps that show the pair itself: query, context and code."""
     yield StoryStep("query", "query", (Part(pair.query),))
+    if isinstance(pair, Comparison):
+        yield StoryStep("code", "first code", (Part(pair.first, kind="code", language=pair.language),))
     if pair.context:
         yield StoryStep("context", "context", (Part(pair.context),))
     yield StoryStep("code", "code", (Part(pair.code, kind="code", language=pair.language),))
@@ -99,11 +101,13 @@ def iterate_result_steps(annotation: Annotation, history: History | None) -> Ite
     if annotation.error is not None:
         yield StoryStep("label", "no label", (Part(f"{annotation.error.type}: {annotation.error.message}"),))
         return
+    document = annotation.document
+    code = (Part(document.code, "written code", "code"),) if isinstance(document, WrittenCode) else ()
     by = f", decided by {annotation.decided_by}" if annotation.decided_by else ""
     yield StoryStep(
         "label",
         f"{describe_status(get_status(annotation))}{by}",
-        (Part(annotation.reason),),
+        (Part(annotation.reason), *code),
         _collect_grounds(annotation),
     )
 
@@ -235,6 +239,7 @@ def _collect_grounds(annotation: Annotation) -> dict[str, str]:
     verdict = annotation.screen_verdict if annotation.audited else None
     grounds = {
         "audited": "" if verdict is None else f"screener verdict: {verdict.value}",
+        "choice": annotation.document.choice if isinstance(annotation.document, Preference) else "",
         "reading": annotation.reading,
         "stand-ins": ", ".join(annotation.stand_ins),
         "installed": ", ".join(annotation.installed),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent.datasets.encoding import dumps
 from agent.runs.store.reviews import Review, ReviewLog
 from agent.types import Pair
 from tests.cli.commands import ADD, CommandResult, Commands, reply
@@ -95,6 +96,7 @@ def test_queries_without_a_match_get_tested_code(agent: Commands) -> None:
     expected = {"query_id": "double", "source": "generated", "model": "gpt-4o-mini", "attempt": 1, "reviewed": False}
     assert row["meta"] == expected
     assert (agent.folder / "filled.removed.jsonl").read_bytes() == b""
+    assert "def double(a)" in agent("show", "filled.runs/written", "double/0/generated-1").out
 
 
 def test_rejected_code_is_written_again_with_the_reason_and_a_repeated_command_makes_no_calls(agent: Commands) -> None:
@@ -211,6 +213,14 @@ def test_queries_with_a_match_and_queries_that_cannot_be_filled_are_no_gaps(agen
     result, requests = fill(agent, respond, source="other")
     assert (count(result), requests) == ([0, 0, 0, 0, 0], [])
     assert result.json["skipped"] == {"no_intent": 1, "language": 1, "error": 1}
+
+
+def test_code_that_an_earlier_version_wrote_is_an_error(agent: Commands) -> None:
+    fill(agent, respond)
+    path = agent.folder / "filled.runs/written/annotations.jsonl"
+    path.write_bytes(b"".join(dumps(row | {"document": None}) + b"\n" for row in read_lines(path)))
+    result, requests = fill(agent, respond, "--force")
+    assert (result.code, requests, "earlier version" in result.err) == (2, [], True)
 
 
 def test_code_for_a_query_with_the_same_id_in_another_run_is_not_reused(agent: Commands) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 import typer
 
+from agent.cli.corpus_options import QueriesOptions
 from agent.cli.corpus_queries import run
 from agent.cli.exit_codes import STOPPED, WRONG_USAGE
 from agent.corpus.queries import QueryFilter
@@ -71,7 +72,6 @@ def test_ctrl_c_leaves_earlier_files_unchanged(agent: Commands, monkeypatch: pyt
     agent.write("a.txt", QUERIES)
     agent.write("q.jsonl", "old")
     monkeypatch.setattr(QueryFilter, "check", interrupt)
-    options: dict[str, Any] = {"field_map": None, "rules": "none", "limits": (1, None), "labelled": None}
     with pytest.raises(typer.Exit) as caught:
-        run([str(agent.folder / "a.txt")], agent.folder / "q.jsonl", **options, force=True, as_json=False)
+        run([str(agent.folder / "a.txt")], agent.folder / "q.jsonl", QueriesOptions(rules="none", force=True))
     assert (caught.value.exit_code, read_files(agent)) == (STOPPED, {"a.txt": QUERIES, "q.jsonl": "old"})

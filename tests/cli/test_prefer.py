@@ -15,6 +15,7 @@ import pytest
 from agent.datasets.encoding import dumps
 from agent.runs.store.reviews import ReviewLog, read_reviews
 from tests.cli.commands import CommandResult, Commands, reply
+from tests.exports.runs import read_lines
 from tests.llm.server import ChatServer, Respond, no_credit
 from tests.views.review_runs import HOSTILE, RunningReview, make_run, serve_page
 
@@ -53,19 +54,12 @@ def judge(result: CommandResult) -> dict[str, Any]:
     return dict(judged)
 
 
-@pytest.mark.parametrize(("responding", "position_dependent"), TIES)
-def test_preferring_a_position_or_a_tie_gives_only_ties(
-    agent: Commands, responding: Respond, position_dependent: int
-) -> None:
+@pytest.mark.parametrize(("responding", "turned"), TIES)
+def test_preferring_a_position_or_a_tie_gives_only_ties(agent: Commands, responding: Respond, turned: int) -> None:
     with ChatServer(responding) as server:
         judged = judge(ask(agent, server, "--json"))
         assert "no share" in ask(agent, server).out
-    assert [judged[name] for name in ("ties", "position_dependent", "errors", "pending")] == [
-        COUNT,
-        position_dependent,
-        0,
-        0,
-    ]
+    assert [judged[name] for name in ("ties", "position_dependent", "errors", "pending")] == [COUNT, turned, 0, 0]
     assert [judged[name] for name in ("share", "interval", "p_value")] == [None, None, None]
 
 
@@ -80,6 +74,24 @@ def test_each_pair_is_asked_in_both_orders_without_the_datasets(agent: Commands)
     judged = judge(result)
     assert (judged["judge"], judged["prefer_a"], judged["prefer_b"], judged["share"]) == ("model m", 0, COUNT, 1)
     assert (result.json["a"], result.json["queries"], result.json["compared"]) == (f"{A}.jsonl", COUNT, COUNT)
+    documents = [row["document"] for row in read_lines(agent.folder / "out/model/annotations.jsonl")]
+    assert sorted(document["choice"] for document in documents) == ["first"] * COUNT + ["second"] * COUNT
+    shown = agent("show", "out/model", "1ab").out
+    assert ["def left" in shown, "def right" in shown, "second" in shown] == [True, True, True]
+    assert agent("runs", "verify", "out/model").code == 0
+
+
+def test_choices_of_earlier_versions_are_an_error(agent: Commands) -> None:
+    with serve(agent) as served:
+        choose(served, 0, "left")
+    with ChatServer(PREFER_B) as server:
+        ask(agent, server)
+    for name, removed in (("model/annotations", "document"), ("reviews", "choice")):
+        path = agent.folder / f"out/{name}.jsonl"
+        path.write_bytes(b"".join(dumps(row | {removed: None}) + b"\n" for row in read_lines(path)))
+        with ChatServer(PREFER_B) as server:
+            result = ask(agent, server)
+        assert (result.code, server.requests, "earlier version" in result.err) == (2, [], True), name
 
 
 @pytest.mark.parametrize("bad", ['{"better": "both"}', '{"better": 1}', "the first one", '{"better": null}'])
@@ -137,9 +149,9 @@ def read_result(served: RunningReview) -> dict[str, Any]:
 def choose(served: RunningReview, number: int, name: str, reviewer: str = "ann") -> None:
     """Choose the code of a side, or "tie"."""
     shown = served.json(f"/api/pairs/{number}")["pair"]
-    label = None if name == "tie" else int(name in shown["context"])
-    saved = served.json(f"/api/pairs/{number}", {"label": label, "reason": "", "reviewer": reviewer})
-    assert saved["saved"]["label"] == label
+    choice = "tie" if name == "tie" else "first" if name in shown["first"] else "second"
+    saved = served.json(f"/api/pairs/{number}", {"choice": choice, "reason": "", "reviewer": reviewer})
+    assert saved["saved"]["choice"] == choice
 
 
 def test_the_page_shows_both_codes_in_random_order_without_the_datasets(agent: Commands) -> None:
@@ -150,9 +162,9 @@ def test_the_page_shows_both_codes_in_random_order_without_the_datasets(agent: C
     assert not any(name.encode() in page for page in pages for name in (A, B))
     assert not any(order in page for page in pages[3:] for order in (b'ab"', b'ba"'))
     shown = [json.loads(page) for page in pages[3:]]
-    assert {frozenset(page["pair"]) for page in shown} == {frozenset(("query", "code", "language", "context"))}
+    assert {frozenset(page["pair"]) for page in shown} == {frozenset(("query", "code", "language", "context", "first"))}
     assert {page["evidence"] for page in shown} == {None}
-    sides = {"left" in page["pair"]["context"] for page in shown}
+    sides = {"left" in page["pair"]["first"] for page in shown}
     assert sides == {"right" in page["pair"]["code"] for page in shown} == {True, False}
 
 
@@ -209,3 +221,11 @@ def test_replies_to_another_sample_are_not_counted(agent: Commands) -> None:
             choose(served, number, "tie")
         served.stop()
     assert read_result(served)["judges"][0]["pending"] > 0
+
+
+def test_the_node_needs_comparisons(agent: Commands) -> None:
+    agent.write("v.yaml", "{name: v, start: prefer, nodes: {prefer: {decided: end}}}")
+    with ChatServer(PREFER_B) as server:
+        options = ("--variant", "v.yaml", "--model", "m", "--base-url", server.url, "--limit", "1")
+        result = agent("annotate", f"{A}.jsonl", *options, OPENAI_API_KEY="k")
+    assert (result.code, server.requests, "comparison" in result.err) == (2, [], True)

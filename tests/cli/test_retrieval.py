@@ -20,7 +20,7 @@ from agent.retrieval.searchers.registry import SEARCHERS
 from tests.cli.commands import Commands, make_environment
 from tests.cli.processes import wait_until
 from tests.disks import remount, tiny_disk
-from tests.retrieval.pooled import CODES, QUERIES, add_rankings, make_folder, write_benchmark
+from tests.retrieval.pooled import CODES, QUERIES, make_folder, write_benchmark
 from tests.views.runs import HOSTILE
 
 BENCHMARK = ("queries.jsonl", "--codes", "codes.jsonl", "-o", "r")
@@ -174,7 +174,7 @@ class TestRun:
 class TestScore:
     def test_scores_are_written_and_printed(self, ranked: Commands) -> None:
         result = ranked("retrieval", "score", "r", "--metric", "RR", "--metric", "R@10")
-        assert re.search(r"^ +RR +R@10", result.out)
+        assert re.search(r"^searcher +RR +R@10$", result.out, re.MULTILINE)
         assert re.search(r"\b2 of 3 queries\b.*\b1\b", result.out)
         document = read_document(ranked, "scores")
         assert document == ranked("retrieval", "score", "r", "--metric", "RR", "--metric", "R@10", "--json").json
@@ -237,20 +237,12 @@ class TestScore:
         result = agent("retrieval", "score", "none")
         assert (result.code, "none" in result.err, "agent retrieval run" in result.err) == (WRONG_USAGE, True, True)
 
-    def test_no_cell_is_cut_on_a_narrow_terminal(self, ranked: Commands) -> None:
-        name = "hf:" + "long-name-" * 9
-        add_rankings(ranked.folder / "r", {name: {"q1": {"c1": 1.0}}})
-        for command in (("score", "r"), ("compare", "r")):
-            printed = ranked("retrieval", *command, COLUMNS="80").out
-            assert "…" not in printed
-            assert name in re.sub(r"\s", "", printed)
-
 
 class TestCompare:
     def test_compare_uses_the_metrics_of_the_scores(self, ranked: Commands) -> None:
         ranked("retrieval", "score", "r", "--metric", "RR", "--seed", "7", "--queries", "all")
         result = ranked("retrieval", "compare", "r")
-        assert re.search(r"^RR +\w+ +95% ", result.out)
+        assert result.out.startswith("Differences in RR\n")
         assert re.search(r"^bm25 − bm25-lucene +[+-]0\.\d{3}", result.out, re.MULTILINE)
         document = ranked("retrieval", "compare", "r", "--json").json
         assert (document["queries"], document["seed"], document["against"]) == (3, 7, None)
@@ -297,14 +289,10 @@ class TestCompare:
 def test_hostile_searcher_names_are_escaped(ranked: Commands) -> None:
     hostile = HOSTILE.replace("\x00", "").replace("\ud800", "").replace("=", "")
     ranked.write("mine.trec", "q1 Q0 c1 1 9 x\n")
-    result = ranked("retrieval", "score", "r", "--ranking", f"{hostile}=mine.trec")
-    assert result.code == DONE, result.err
-    for printed in (result.out, ranked("retrieval", "compare", "r").out, ranked("retrieval", "score", "r").out):
-        assert "\x1b" not in printed
-        assert "\u202e" not in printed
-    assert sorted(path.name for path in ranked.folder.iterdir() if path.name[0] != ".") == [
-        "codes.jsonl", "mine.trec", "queries.jsonl", "r"
-    ]  # fmt: skip
+    for command in (("score", "r", "--ranking", f"{hostile}=mine.trec"), ("compare", "r")):
+        result = ranked("retrieval", *command)
+        assert (result.code, set("\x1b\u202e") & set(result.out)) == (DONE, set())
+    assert {path.name for path in ranked.folder.glob("[!.]*")} == {"codes.jsonl", "mine.trec", "queries.jsonl", "r"}
 
 
 @pytest.mark.parametrize("code", ["import agent", "import agent.cli; sys.argv[1:] = ['--help']; agent.cli.main()"])

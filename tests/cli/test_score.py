@@ -13,11 +13,6 @@ from tests.evaluation.runs import add_reviews, annotate, draw_review_sample, mak
 HOSTILE = "\x1b\u202e:x:[b]"
 
 
-def fold_lines(text: str) -> list[str]:
-    """Return lines with runs of white space collapsed."""
-    return [" ".join(line.split()) for line in text.splitlines()]
-
-
 def make_graded_run(agent: Commands) -> Path:
     """Create a run of 120 pairs of 40 queries, and gold labels for all but one. Return the gold file."""
     labels = {f"p{n}": int(n % 4 > 0) for n in range(120)}
@@ -34,12 +29,14 @@ def make_graded_run(agent: Commands) -> Path:
 def test_a_run_is_scored_against_gold(agent: Commands) -> None:
     result = agent("score", "run", "--gold", make_graded_run(agent))
     assert result.code == 0, result.err
-    lines = fold_lines(result.out)
-    assert lines[0].startswith("run run: 119 pairs, 40 queries · 71 tp · 18 fp · 24 fn · 5 tn · 1 ")
+    lines = [" ".join(line.split()) for line in result.out.splitlines()]
+    assert re.match(r"run run: 119 pairs .*, 40 queries$", lines[0])
+    assert {"1 71 24 1", "0 18 5 0"} < {*lines}
     accuracy = next(line for line in lines if line.startswith("accuracy 0.639 0.549 to 0.719 "))
     assert accuracy.count(" to ") == 2
-    assert sum(line.startswith("run: by ") for line in lines) == 3
-    notes = [line for line in lines if line.startswith("note: run: ")]
+    groupings = ("decided by", "evidence", "test", "stand-ins", "label and test")
+    assert all(any(line.startswith(f"{name}: ") for line in lines) for name in groupings)
+    notes = [line for line in lines[lines.index("Notes") :] if line.startswith("run: ")]
     assert [re.findall(r"\d+", note) for note in notes] == [["1", "1"], ["1"]]
     assert "1 ModelError" in notes[0]
 
@@ -101,7 +98,7 @@ def test_reviews_that_are_not_blind_are_excluded_by_default(agent: Commands) -> 
     assert (document["reviews"], document["reviews_left_out"]) == ("blind", 3)
     estimates = document["estimates"]
     assert [estimates[name] for name in ("sampled", "reviewed", "pending", "undecided")] == [30, 28, 1, 1]
-    notes = [line for line in agent("score", "run").out.splitlines() if re.match(r"note: run: \D*\b3 reviews\b", line)]
+    notes = [line for line in agent("score", "run").out.splitlines() if re.match(r"run: \D*\b3 reviews\b", line)]
     assert [re.findall(r"\d+", note) for note in notes] == [["3", "2", "1"]]
     last = agent("score", "run", "--reviews", "last", "--json").json
     estimates = last["runs"][0]["estimates"]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cli.text import Console, escape_hidden, one_line, print_json, print_text
+from agent.cli.text import Console, escape_hidden, one_line, print_json, print_table, print_text
+from agent.text import build_table
 
 ANY = st.text(alphabet=st.characters() | st.characters(categories=("Cc", "Cf", "Cs", "Zl", "Zp")))
 
@@ -35,6 +36,18 @@ def test_printed_text_is_not_wrapped_or_interpreted() -> None:
     out = io.StringIO()
     print_text(Console(file=out, width=20), "[bold]:x:" + "x" * 50 + " y\x1b[1m")
     assert out.getvalue() == "[bold]:x:" + "x" * 50 + " y\\x1b[1m\n"
+
+
+@pytest.mark.parametrize("width", [60, 100, 300])
+def test_a_table_has_every_cell_at_any_width(width: int) -> None:
+    name, numbers = "hf:" + "long-name-" * 9, [n + 0.123 for n in range(7)]
+    columns = ("searcher", *(f"a long metric {n}" for n in range(7)), "remark")
+    out = io.StringIO()
+    print_table(Console(file=out, width=width), build_table(columns, [(name, *numbers, "\x1b")], left=["remark"]))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert {*map(str, numbers), "\\x1b"} < {*out.getvalue().split()}
+    assert name in "".join(line.split("  ")[0].strip() for line in lines)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])

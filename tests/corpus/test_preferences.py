@@ -17,15 +17,15 @@ from tests.evaluation.runs import write_lines
 Rows = list[dict[str, Any]]
 
 
-def draw(folder: Path, a: Rows, b: Rows, seed: int = 0) -> tuple[list[tuple[str, str | None, str]], int]:
+def draw(folder: Path, a: Rows, b: Rows, seed: int = 0) -> tuple[list[tuple[str, str, str]], int]:
     """Draw comparisons, and return the query, the code of A and the code of B of each, and the number of queries."""
     paths = write_lines(folder / "a.jsonl", a), write_lines(folder / "b.jsonl", b)
-    comparisons, queries = draw_comparisons(*paths, 1000, seed)
-    for one, other in comparisons:
-        assert (one.query, one.code, one.context) == (other.query, other.context, other.code)
+    drawn, queries = draw_comparisons(*paths, 1000, seed)
+    for one, other in drawn:
+        assert (one.query, one.code, one.first) == (other.query, other.first, other.code)
         assert sorted((one.id[-2:], other.id[-2:])) == ["ab", "ba"]
-    ordered = [pair for orders in comparisons for pair in orders if pair.id.endswith("ab")]
-    return sorted((pair.query, pair.context, pair.code) for pair in ordered), queries
+    ordered = [comparison for orders in drawn for comparison in orders if comparison.id.endswith("ab")]
+    return sorted((comparison.query, comparison.first, comparison.code) for comparison in ordered), queries
 
 
 def row(query: str, code: str, **fields: Any) -> dict[str, Any]:
@@ -76,15 +76,11 @@ def test_shares_and_p_values_match_scipy_and_ignore_ties(a: int, b: int) -> None
     assume(a + b)
     outcomes: list[Outcome] = [*["a"] * a, *["b"] * b, "tie", "position_dependent", "error"]  # type: ignore[list-item]
     counted = count_preferences("m", outcomes, total=900)
-    assert [counted[name] for name in ("prefer_a", "prefer_b", "ties", "position_dependent", "errors")] == [
-        a,
-        b,
-        2,
-        1,
-        1,
-    ]
-    assert counted["pending"] == 900 - a - b - 3
+    assert (counted.prefer_a, counted.prefer_b, counted.ties, counted.errors) == (a, b, 2, 1)
+    assert counted.position_dependent == 1
+    assert counted.pending == 900 - a - b - 3
     test = binomtest(b, a + b, 0.5)
     interval = test.proportion_ci(method="wilson")
-    assert (counted["share"], counted["p_value"]) == (b / (a + b), pytest.approx(test.pvalue, rel=1e-9))
-    assert counted["interval"] == pytest.approx({"low": interval.low, "high": interval.high})
+    assert (counted.share, counted.p_value) == (b / (a + b), pytest.approx(test.pvalue, rel=1e-9))
+    assert counted.interval is not None
+    assert (counted.interval.low, counted.interval.high) == pytest.approx((interval.low, interval.high))

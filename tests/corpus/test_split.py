@@ -81,7 +81,7 @@ def test_no_group_of_the_rule_is_in_two_parts(
         for key, part in zip(keys, result, strict=True):
             parts[key].add(part)
         assert all(len(found & set(PARTS)) < 2 for found in parts.values())
-    shared = describe_split(pairs, result)["shared_between_parts"]
+    shared = describe_split(pairs, result).shared_between_parts
     assert by in ("time", "pair") or not shared["queries"]
     assert by != "code" or not shared["codes"]
 
@@ -91,9 +91,9 @@ def test_parts_and_dropped_pairs_add_up(
     pairs: list[SplitPair], by: Rule, shares: tuple[int, int, int], seed: int
 ) -> None:
     described = describe_split(pairs, split(pairs, by, ratios=shares, seed=seed))
-    dropped = sum(described["dropped"].values())
-    assert sum(part["pairs"] for part in described["parts"].values()) + dropped == len(pairs)
-    assert described["share_kept"] == pytest.approx(1 - dropped / len(pairs))
+    dropped = sum(described.dropped.values())
+    assert sum(part.pairs for part in described.parts.values()) + dropped == len(pairs)
+    assert described.share_kept == pytest.approx(1 - dropped / len(pairs))
     assert by in ("code", "repository") or not dropped
 
 
@@ -186,19 +186,19 @@ def test_invalid_values_are_counted_and_the_first_is_named(by: Rule, value: Any)
 def test_sizes_of_cosqas_search_task_are_exact() -> None:
     pairs = [pair._replace(label=n % 3 % 2) for n, pair in enumerate(make_pairs(900))]
     result = split(pairs, sizes=(50, 40), positives_only=frozenset({"validation", "test"}))
-    parts = describe_split(pairs, result)["parts"]
-    assert [(part["pairs"], part["matches"]) for part in parts.values()] == [(810, 210), (50, 50), (40, 40)]
+    parts = describe_split(pairs, result).parts
+    assert [(part.pairs, part.matches) for part in parts.values()] == [(810, 210), (50, 50), (40, 40)]
 
 
 def test_other_pairs_of_a_positive_part_are_dropped() -> None:
     pairs = [pair._replace(label=n % 4 % 2) for n, pair in enumerate(make_pairs(400, 4))]
     result = split(pairs, sizes=(20, 21), positives_only=frozenset({"test"}))
     described = describe_split(pairs, result)
-    parts = described["parts"]
-    assert (parts["validation"]["pairs"], parts["test"]["pairs"]) == (20, 20)  # two positive pairs for each query
-    assert parts["test"]["matches"] == 20
-    assert described["dropped"] == {"not positive": 20}
-    assert described["shared_between_parts"]["queries"] == 0
+    parts = described.parts
+    assert (parts["validation"].pairs, parts["test"].pairs) == (20, 20)  # two positive pairs for each query
+    assert parts["test"].matches == 20
+    assert described.dropped == {"not positive": 20}
+    assert described.shared_between_parts["queries"] == 0
 
 
 @pytest.mark.parametrize(
@@ -223,5 +223,5 @@ def test_real_pairs_are_split_without_leaks(real_data: Path, by: Rule) -> None:
     pairs = [SplitPair(item.pair.id, item.pair.query, item.pair.code, item.label) for item in items]
     result = split(pairs, by)
     described = describe_split(pairs, result)
-    assert [described["parts"][part]["pairs"] for part in PARTS[1:]] == [28, 28]
-    assert (described["shared_between_parts"]["codes"] > 0) == (by != "code")
+    assert [described.parts[part].pairs for part in PARTS[1:]] == [28, 28]
+    assert (described.shared_between_parts["codes"] > 0) == (by != "code")

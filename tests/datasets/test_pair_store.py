@@ -16,7 +16,8 @@ from agent.datasets.encoding import dumps, loads
 from agent.datasets.pair_store import PairStore, group_by_query, iter_normalised
 from agent.datasets.reading import read_pairs
 from agent.errors import InputError
-from agent.types import Pair
+from agent.pipeline.history import History
+from agent.types import Comparison, Pair
 
 # All code points, including lone surrogates and NUL.
 hostile_text = st.text(st.characters(), max_size=40)
@@ -49,6 +50,14 @@ def test_written_pairs_are_read_back_in_order(tmp_path: Path, pairs: list[Pair])
     PairStore(pairs).write(path)
     assert list(iter_normalised(path)) == pairs
     assert list(read_pairs(path)) == pairs
+
+
+def test_a_comparison_is_read_back_and_its_hash_covers_the_first_snippet(tmp_path: Path) -> None:
+    pairs = [Comparison(id=first, query="q", code="b", first=first) for first in "ac"]
+    PairStore(pairs).write(tmp_path / "input.jsonl.gz")
+    assert list(iter_normalised(tmp_path / "input.jsonl.gz")) == list(PairStore(pairs)) == pairs
+    assert History.model_validate(History(pair=pairs[0]).model_dump(mode="json")).pair == pairs[0]
+    assert len({pair.input_sha256() for pair in pairs}) == 2
 
 
 @settings(max_examples=100, deadline=None)

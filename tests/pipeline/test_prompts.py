@@ -36,7 +36,7 @@ def make_variables(role: str, query: str = "reverse a list", code: str = "def f(
     case = CaseResult(name=query, outcome=CaseOutcome.FAILED, message=code, cause=Cause.SNIPPET)
     values: dict[str, Any] = {
         "query": query, "question": query, "code": code, "context": code, "program": code, "output": query,
-        "problem": query, "cause": code, "language": "python", "fence": "python", "criterion": "exact",
+        "first": code, "problem": query, "cause": code, "language": "python", "fence": "python", "criterion": "exact",
         "marker": "# <candidate>", "reply": "text", "round": 1, "advice": (code, query), "stand_ins": (query,),
         "installed": (code,),
         "report": TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(case,), message=query),

@@ -16,7 +16,7 @@ from agent.pipeline.history import Command, Execution, ModelCall, NodeRun
 from agent.runs.store.run_folder import RunFolder
 from agent.runs.store.run_view import load_run
 from agent.types import ErrorInfo, Pair, Status, TestReport
-from agent.views.comparison import build_gold_figures
+from agent.views.comparison import build_score_figures
 from agent.views.report import Report
 from tests.conftest import find_browser
 from tests.views.browsing import COUNT, OpenReport, ReportOpener, make_small_run
@@ -48,7 +48,7 @@ def full_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = make_table(make_row("full"), make_row("ps_fa", 0.8))
     with load_run(run) as view:
         labels = {f"p{n}": n % 2 for n in range(COUNT)}
-        Report(view, ablation=table, gold=labels, against_gold=build_gold_figures(build_report([run], gold))).write(
+        Report(view, ablation=table, gold=labels, against_gold=build_score_figures(build_report([run], gold))).write(
             folder / "r.html"
         )
     return folder / "r.html"

@@ -10,8 +10,8 @@ import pytest
 
 from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs, merge_rounds
 from agent.runs.store.run_view import load_run
+from agent.text import Figure
 from agent.types import Annotation, Cause, ErrorInfo, Status, TestReport, Usage
-from agent.views.charts import Figure
 from agent.views.figures import RunFigures, format_cost, format_duration
 from tests.views.runs import make_pairs, make_run
 

@@ -421,7 +421,7 @@ def test_two_codes_are_compared_by_keyboard(tmp_path: Path, open_page: Callable[
             expect_saved(page, f"Saved: {name}.")
             expect(page.locator("#evidence")).to_be_hidden()
             press(page, "j")
-    assert [review.label for review in read_reviews(tmp_path / "out/reviews.jsonl")] == [1, 0, None]
+    assert [review.choice for review in read_reviews(tmp_path / "out/reviews.jsonl")] == ["first", "second", "tie"]
 
 
 @pytest.mark.parametrize("height", [600, 900])

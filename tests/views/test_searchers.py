@@ -41,19 +41,16 @@ def test_the_page_contains_every_score(tmp_path: Path) -> None:
     folder = make_scored_folder(tmp_path)
     page, scores = ReportPage(write_page(folder)), folder.load_document("scores.json", RetrievalScores)
     assert scores is not None
-    means = page.get_figure("Means")["tables"][0]
-    assert means["columns"][:3] == ["searcher", "RR", "R@10"]
+    means, hits = page.get_figure("Means")["tables"]
+    assert means["columns"] == ["searcher", "RR", "R@10"]
     for row, searcher in zip(means["rows"], scores.searchers, strict=True):
-        values = [f"{searcher.values[metric].mean:.3f}" for metric in ("RR", "R@10")]
-        assert row[:3] == [searcher.searcher, *values]
+        values = [searcher.values[metric] for metric in ("RR", "R@10")]
+        bounds = [f" [{v.interval.low:.3f}, {v.interval.high:.3f}]" if v.interval else "" for v in values]
+        assert row == [searcher.searcher, *(f"{v.mean:.3f}{own}" for v, own in zip(values, bounds, strict=True))]
+    assert [row[:2] for row in hits["rows"]] == [[own.searcher, str(own.found)] for own in scores.searchers]
     for metric in scores.metrics:
-        block = page.get_figure(metric)
-        dots = block["chart"]["traces"][0]
+        dots = page.get_figure(metric)["chart"]["traces"][0]
         assert dots["x"] == [searcher.values[metric].mean for searcher in scores.searchers]
-        for row, searcher in zip(block["tables"][0]["rows"], scores.searchers, strict=True):
-            interval = searcher.values[metric].interval
-            bounds = "–" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}"
-            assert row == [searcher.searcher, f"{searcher.values[metric].mean:.3f}", bounds]
 
 
 def test_the_page_contains_every_difference_of_the_comparison(tmp_path: Path) -> None:
@@ -87,9 +84,9 @@ def test_trained_searchers_have_curves_of_loss_and_validation(tmp_path: Path) ->
 def test_outdated_results_are_shown_with_the_command_that_updates_them(tmp_path: Path) -> None:
     folder = make_scored_folder(tmp_path)
     with pytest.raises(StopIteration):
-        ReportPage(write_page(folder)).get_figure("Out of date")
+        ReportPage(write_page(folder)).get_figure("Notes")
     add_rankings(folder.path, {"three": RANKINGS["one"]})
-    text = ReportPage(write_page(RetrievalFolder(folder.path))).get_figure("Out of date")["text"]
+    text = ReportPage(write_page(RetrievalFolder(folder.path))).get_figure("Notes")["text"]
     assert f"agent retrieval score {folder.path}" in text
     assert f"agent retrieval compare {folder.path}" in text
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
+from agent.errors import InputError
 from agent.languages.canonical import canonicalise
 from agent.llm import parsing
 from agent.pipeline.state import Node, Role, State, Step, Tools
@@ -19,10 +20,13 @@ from agent.types import (
     CaseOutcome,
     CaseResult,
     Cause,
+    Comparison,
+    Preference,
     Simulated,
     Status,
     TestReport,
     Verdict,
+    WrittenCode,
 )
 
 _CASE = CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message="assert 1 == 2", cause=Cause.SNIPPET)
@@ -84,10 +88,11 @@ def collect_execution_variables(state: State) -> dict[str, Any]:
 
 
 _LABEL = frozenset({"label", "decided_by", "reason"})
+_DOCUMENT = frozenset({"label", "decided_by", "document"})
 INTENT = Role(INTENT_JUDGE, QUERY, parsing.IntentReply)
 SCREEN = Role("screen", PAIR, parsing.ScreenReply)
 JUDGE = Role("judge", PAIR, parsing.LabelReply)
-PREFER = Role("prefer", PAIR, parsing.PreferenceReply)
+PREFER = Role("prefer", {**PAIR, "first": PAIR["code"]}, parsing.PreferenceReply)
 SIMULATE = Role("simulate", {**PAIR, "program": "assert 1 == 2"}, parsing.SimulationReply)
 
 
@@ -113,20 +118,20 @@ class JudgeIntent(Node):
 
 
 class WriteCode(Node):
-    """Ask for code that answers the query (section 3.4 of the CoSQA+ paper, version 1). The reason is the code.
+    """Ask for code that answers the query (section 3.4 of the CoSQA+ paper, version 1), as a `WrittenCode`.
 
     The pair contains a rejected code or none. Its context says why the code was rejected.
     """
 
     name = "write_code"
-    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"written": _LABEL}
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"written": _DOCUMENT}
     roles = (Role(name, PAIR),)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the code, without a label."""
         parse = partial(parsing.parse_code, fence=tools.language.fence)
         code = await tools.asker.ask(self.roles[0], collect_pair_variables(state, tools), parse)
-        return Step("written", {"label": None, "decided_by": self.name, "reason": code})
+        return Step("written", {"label": None, "decided_by": self.name, "document": WrittenCode(code=code)})
 
 
 class Screen(Node):
@@ -186,20 +191,21 @@ class Judge(Node):
 
 
 class Prefer(Node):
-    """Ask which of two codes satisfies more of the query (CoSQA+ paper, RQ1), for `agent prefer`.
-
-    The pair's `context` is the first code. The label is 1 if it is better, 0 if the second is, and None for a tie.
-    """
+    """Ask which snippet of a `Comparison` satisfies more of the query (CoSQA+ paper, RQ1), for `agent prefer`."""
 
     name = "prefer"
-    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _DOCUMENT}
     roles = (PREFER,)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
-        """Return the preference and the reason."""
-        reply = await tools.asker.ask(PREFER, collect_pair_variables(state, tools), parsing.parse_preference)
-        label: Literal[0, 1] | None = None if reply.better == "tie" else 1 if reply.better == "first" else 0
-        return Step("decided", {"label": label, "decided_by": self.name, "reason": reply.reason})
+        """Return the preference and the reason, without a label."""
+        pair = state["pair"]
+        if not isinstance(pair, Comparison):
+            raise InputError(f"pair {pair.id[:60]!r} is no comparison. The node {self.name!r} needs two snippets")
+        variables = {**collect_pair_variables(state, tools), "first": pair.first}
+        reply = await tools.asker.ask(PREFER, variables, parsing.parse_preference)
+        document = Preference(choice=reply.better)
+        return Step("decided", {"label": None, "decided_by": self.name, "reason": reply.reason, "document": document})
 
 
 class Simulate(Node):

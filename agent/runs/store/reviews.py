@@ -34,7 +34,7 @@ from agent.runs.store.files import (
     sync_to_disk,
     writing,
 )
-from agent.types import SCHEMA_VERSION, Annotation, Count, Frozen, Round
+from agent.types import SCHEMA_VERSION, Annotation, Choice, Count, Frozen, Round
 
 # Where a review comes from: the run's sample, or a queue of pairs selected by their annotations.
 Source = Literal["sample", "queue"]
@@ -57,8 +57,9 @@ _DECISION_FIELDS = frozenset({"label", "decided_by", "error"})
 class Review(Frozen):
     """One reviewer's review of a pair: one line of `reviews.jsonl`.
 
-    `label` is None if the reviewer cannot decide. `round` is the round of the annotation under review. `at` is the time
-    in UTC. If the pair came from a sample, `sample` is the fingerprint of the sample.
+    `label` is None if the reviewer cannot decide. A review of a `Comparison` has a `choice` instead of a label. `round`
+    is the round of the annotation under review. `at` is the time in UTC. If the pair came from a sample, `sample` is
+    the fingerprint of the sample.
 
     A review is `blind` if the session hid the run's label, the evidence and other reviews until the reviewer committed
     the review. It must also be the reviewer's first committed review of the pair. The field does not record what else
@@ -72,6 +73,7 @@ class Review(Frozen):
     id: str
     round: Round = 0
     label: Literal[0, 1] | None
+    choice: Choice | None = Field(default=None, exclude_if=lambda choice: choice is None)
     reason: str = ""
     reviewer: str
     at: AwareDatetime

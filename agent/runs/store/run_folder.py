@@ -250,7 +250,8 @@ def _compare_pairs(path: Path, pairs: PairStore) -> tuple[int, list[str]]:
         if place is None:
             changes["missing"].append(format_value(pair.id))
         elif pairs[place] != pair:
-            parts = [name for name in Pair.model_fields if getattr(pair, name) != getattr(pairs[place], name)]
+            fields = type(pairs[place]).model_fields
+            parts = [name for name in fields if getattr(pair, name, None) != getattr(pairs[place], name)]
             changes["changed"].append(f"{format_value(pair.id)} ({', '.join(parts)})")
     lines = []
     for change, names in sorted(changes.items(), reverse=True):

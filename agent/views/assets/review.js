@@ -3,12 +3,13 @@
 const $ = byId;
 const NAMES = {}; // of the labels, from the guidelines
 const labelKey = (label) => (label === null ? "?" : String(label));
+const reviewKey = ({ label, choice }) => choice ?? labelKey(label);
 const setText = (node, text) => node.replaceChildren(textNodes(text));
 
 let session = null;
 let number = 0;
 let current = null; // the pair as received from the server
-let label = null; // "1", "0", "?" or null
+let label = null; // "1", "0", "?", a choice such as "first", or null
 let busy = false;
 let saving = false; // a commit is in flight; a second one would skip the evidence of this pair
 const committed = []; // numbers of the pairs that were committed on this page, in order
@@ -37,7 +38,7 @@ function updateDraft() {
 }
 
 function getCommitted() {
-  return current?.mine ? { label: labelKey(current.mine.label), reason: current.mine.reason } : { label: null, reason: "" };
+  return current?.mine ? { label: reviewKey(current.mine), reason: current.mine.reason } : { label: null, reason: "" };
 }
 
 function isChanged() {
@@ -111,11 +112,12 @@ async function load(at, message = "") {
   setText($("query"), data.pair.query);
   setText($("code"), data.pair.code);
   setText($("language"), `(${data.pair.language})`);
-  setText($("context"), data.pair.context);
-  $("context-part").hidden = !data.pair.context;
+  const beside = data.pair.first ?? data.pair.context;
+  setText($("context"), beside);
+  $("context-part").hidden = !beside;
   $("work").hidden = false;
   showError("");
-  setText($("status"), message || (data.mine ? `Your label: ${NAMES[labelKey(data.mine.label)]}.` : ""));
+  setText($("status"), message || (data.mine ? `Your label: ${NAMES[reviewKey(data.mine)]}.` : ""));
   showEvidence();
   window.scrollTo(0, 0);
 }
@@ -127,7 +129,8 @@ function commit() {
   saving = true;
   runTask(async () => {
     setText($("status"), "Saving …");
-    const review = { label: label === "?" ? null : Number(label), reason: $("reason").value, reviewer: session.reviewer };
+    const value = session.guidelines.values.find((known) => labelKey(known) === label);
+    const review = { [typeof value === "string" ? "choice" : "label"]: value, reason: $("reason").value, reviewer: session.reviewer };
     try {
       current.mine = (await request(`api/pairs/${number}`, review)).saved;
     } catch (error) {
@@ -141,7 +144,7 @@ function commit() {
     committed.push(number);
     updateDraft();
     showError("");
-    setText($("status"), `Saved: ${NAMES[labelKey(current.mine.label)]}. ${countUnreviewed() ? "" : describeEnd()}`);
+    setText($("status"), `Saved: ${NAMES[reviewKey(current.mine)]}. ${countUnreviewed() ? "" : describeEnd()}`);
     current = await fetchPair(number);
     showEvidence();
   });
@@ -288,7 +291,7 @@ function buildEvidence({ evidence, mine }) {
       ...(several && { rounds: rounds.join(", "), "evidence from": `round ${evidence.round}` }),
     }),
     others.length > 0 && make("section", {}, make("h3", {}, "Other reviewers"), make("ul", {}, others.map((review) =>
-      make("li", {}, `${review.reviewer}: ${NAMES[labelKey(review.label)]}${review.reason ? ` (${review.reason})` : ""}`)))),
+      make("li", {}, `${review.reviewer}: ${NAMES[reviewKey(review)]}${review.reason ? ` (${review.reason})` : ""}`)))),
     !evidence.kept && make("p", {}, "The run folder has no evidence for this pair."),
     buildSteps(evidence.story),
   ];
@@ -317,10 +320,11 @@ async function start() {
   document.addEventListener("keydown", onKey);
   $("form").addEventListener("submit", (event) => { event.preventDefault(); if (!saving) runWhenIdle(commit); });
   $("reason").addEventListener("input", () => { refresh(); updateDraft(); });
-  const { keys, names, headings, side_by_side: sideBySide } = session.guidelines;
+  const { values, keys, names, headings, side_by_side: sideBySide } = session.guidelines;
   document.body.classList.toggle("comparison", sideBySide);
   for (const [id, text] of Object.entries({ "context-name": headings[0], "code-name": headings[1], keys: keys.join(" "), names: names.join(", ") })) setText($(id), text);
   for (const [at, button] of document.querySelectorAll("[data-label]").entries()) {
+    button.dataset.label = labelKey(values[at]);
     NAMES[button.dataset.label] = names[at];
     KEYS[keys[at]] = () => choose(button.dataset.label);
     button.setAttribute("aria-keyshortcuts", keys[at]);
