@@ -46,10 +46,8 @@ def test_gold_adds_scores(agent: Commands) -> None:
     assert result.code == 0
     read = ReportPage(agent.folder / "run/report.html")
     assert "Comparison with gold labels" in read.titles
-    assert read.get_figure("run run: 8 pairs with gold labels, 8 queries")["tables"][0]["rows"][1][:2] == [
-        "accuracy",
-        "0.500",
-    ]
+    scores = read.get_figure("run run: 8 pairs with gold labels, 8 queries")
+    assert scores["tables"][0]["rows"][1][:2] == ["accuracy", "0.500"]
     assert [row["gold"] for row in read.rows] == [0, 1] * 4
 
 
