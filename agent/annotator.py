@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Mapping, Set
-from contextlib import AsyncExitStack, aclosing
-from typing import Any, Self, Unpack
+from typing import Unpack
 
-from agent.datasets.fields import Pairs, as_pairs
-from agent.errors import UsageError
 from agent.runs.run import Run
 from agent.runs.spec import AnnotatorOptions, RunSpec
-from agent.streams import BackgroundIterator, Stream
-from agent.types import Annotation, check_type
 
 
-class Annotator:
+class Annotator(Run):
     """Annotates pairs. An asynchronous context manager that owns models, sandboxes and files while it is open.
 
     Use one `Annotator` per event loop. It prints nothing and logs only to the `agent` logger. It writes files only to
@@ -60,105 +53,4 @@ class Annotator:
     """
 
     def __init__(self, **options: Unpack[AnnotatorOptions]) -> None:
-        self.spec = RunSpec.of(options)
-        self._run: Run | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._background: set[BackgroundIterator[Annotation]] = set()
-
-    async def __aenter__(self) -> Self:
-        """Open models and sandboxes.
-
-        Raises:
-            UsageError: the `Annotator` is already open.
-            SandboxUnavailable: the variant needs a sandbox, but none is available.
-            DeadlineReached: the deadline has passed.
-        """
-        if self._run is not None:
-            raise UsageError("this Annotator is already open; use one per event loop")
-        self._run, self._loop = Run(self.spec), asyncio.get_running_loop()
-        try:
-            await self._run.__aenter__()
-        except BaseException:
-            self._run = None
-            raise
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        """Cancel all work in progress and close everything that this Annotator opened."""
-        run, self._run = self._run, None
-        async with AsyncExitStack() as stack:  # closes the rest even if one part fails
-            if run is not None:
-                stack.push_async_exit(run)
-            for production in self._background:
-                stack.push_async_callback(production.close)
-
-    def annotate(
-        self,
-        pairs: Pairs,
-        *,
-        mapping: Mapping[str, str] | str | None = None,
-        ordered: bool = False,
-        limit: int | None = None,
-    ) -> Stream[Annotation]:
-        """Iterate over one annotation per pair and round, in completion order or, with `ordered`, in input order.
-
-        `pairs` is an iterable or asynchronous iterable of `Pair` objects, or of mappings with the same fields as a line
-        of a pairs file. It can also be a pandas DataFrame with these fields as columns, or the result of `read_pairs`.
-        `mapping` maps field names to the names in the input, as in `{"query": "question", "code": "snippet"}`.
-
-        With `run_dir`, all pairs are read first, and finished annotations of an earlier session are returned unchanged.
-        If `limit` is set, only the first `limit` pairs of the input are annotated; a later call can annotate the rest.
-        Without `ordered`, pairs with the same query run in succession so that providers can cache the start of the
-        prompts.
-
-        Leaving the loop early, closing the iterator, cancelling the waiting task or closing the `Annotator` cancels the
-        work in progress and releases its sandboxes.
-
-        Raises:
-            UsageError: the `Annotator` is not open, belongs to another event loop, or was closed during iteration. Also
-                raised if `pairs` has an unsupported type, or if `mapping` is passed for pairs that `read_pairs` has
-                already read.
-            ConfigError: `mapping` is malformed or names a field that a pair does not have.
-            InputError: an item is not a valid pair, two pairs share an id (checked only with `run_dir`), a mapped field
-                is missing from every item, or a pair's language is unsupported.
-            RunStopped: the run cannot continue (account problem, outage, budget, deadline or disk failure). Finished
-                annotations are saved.
-        """
-        run = self._run
-        if run is None or self._loop is not asyncio.get_running_loop():
-            raise UsageError("open the Annotator in this event loop first: async with Annotator(...) as annotator")
-        check_type("ordered", ordered, (bool,), "True or False")
-        check_type("limit", limit, (int,), "a number of pairs")
-        if ordered and self.spec.config.runner.batch:
-            raise UsageError("runner.batch returns annotations in completion order; pass ordered=False")
-        if limit is not None and limit < 0:
-            raise UsageError(f"limit={limit}: limit must be 0 or greater")
-        earlier = {production for production in self._background if not production.is_finished}
-        annotations = run.annotate(as_pairs(pairs, mapping), ordered=ordered, limit=limit)
-        production = BackgroundIterator(_wait_for_earlier(earlier, annotations))
-        self._background = {*earlier, production}
-        return Stream(production)
-
-    def identity(self) -> dict[str, Any]:
-        """Return the run identity: everything that affects labels, except the input.
-
-        Raises:
-            UsageError: a requirements file cannot be read.
-        """
-        return self.spec.identity()
-
-    def environment(self) -> dict[str, Any]:
-        """Return the environment that run folders record: versions, sandbox, limits and model servers."""
-        return (self._run or Run(self.spec)).environment()
-
-
-async def _wait_for_earlier(
-    earlier: Set[BackgroundIterator[Annotation]], annotations: AsyncGenerator[Annotation, None]
-) -> AsyncGenerator[Annotation, None]:
-    """Wait for abandoned iterators, which may still use the run folder, and then iterate over the annotations."""
-    async with aclosing(annotations):
-        for production in earlier:
-            if production.abandoned:
-                await production.wait_until_done()
-        async for annotation in annotations:
-            yield annotation
+        super().__init__(RunSpec.of(options))

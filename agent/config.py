@@ -306,23 +306,21 @@ def validate_settings(
     base: C | None = None,
     *,
     labels: Mapping[str, str] | None = None,
-    strict: bool = False,
 ) -> C:
     """Return `base`, or the defaults, updated with settings such as `{"variant": "ps_fa", "runner.concurrency": 4}`.
 
-    `labels` maps keys to the names used in error messages, such as command-line options. If `strict` is set, strings
-    are not converted to numbers.
+    `labels` maps keys to the names used in error messages, such as command-line options.
 
     Raises:
         ConfigError: a key is unknown or a value is invalid.
     """
+    if base is not None and not settings:
+        return base
     tree: dict[str, Any] = {} if base is None else base.model_dump()
     for key, value in settings.items():
-        if not isinstance(key, str):
-            raise ConfigError(f"setting {key!r}: a key must be a string such as 'runner.concurrency'")
         _set_value(tree, key, value)
     try:
-        return kind.model_validate(tree, strict=strict)
+        return kind.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(explain_errors(error, kind, labels or {})) from error
 

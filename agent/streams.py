@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import Any, Generic, Self, TypeVar
 
 from agent.errors import UsageError
@@ -13,122 +13,93 @@ from agent.errors import UsageError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _END: Any = object()
-
-
-class BackgroundIterator(Generic[Item]):
-    """Runs a generator in its own task, one item ahead of the consumer. The task starts when `take` is first called.
-
-    `abandoned` is true if no consumer will request the remaining items.
-    """
-
-    def __init__(self, source: AsyncGenerator[Item, None]) -> None:
-        self._source = source
-        self._items: asyncio.Queue[Item] = asyncio.Queue()
-        self._room = asyncio.Semaphore(1)
-        self._loop = asyncio.get_running_loop()
-        self._task: asyncio.Task[None] | None = None
-        self._cancelled = self._delivered = False
-        self.abandoned = False
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the task is done, or was abandoned before it started."""
-        return self.abandoned if self._task is None else self._task.done()
-
-    async def take(self) -> Item:
-        """Return the next item. If the caller is cancelled, close the production first.
-
-        Raises:
-            StopAsyncIteration: there are no more items.
-            UsageError: another caller closed the production.
-        """
-        if self._delivered:
-            raise StopAsyncIteration
-        if self._task is None and not self.abandoned:
-            self._task = asyncio.ensure_future(self._produce())
-        try:
-            item = _END if self._task is None else await self._items.get()
-        except asyncio.CancelledError:
-            self._delivered = True
-            await self.close()
-            raise
-        if item is _END:
-            await self._deliver_end()
-        self._room.release()
-        return item
-
-    def abandon(self) -> None:
-        """Cancel the task without waiting for it to finish. Can be called from any thread."""
-        self.abandoned = True
-        if not self.is_finished:
-            with suppress(RuntimeError):  # the loop is closed, so the task is done
-                self._loop.call_soon_threadsafe(self._cancel)
-
-    async def close(self) -> None:
-        """Cancel the task and wait until it is done.
-
-        Raises:
-            Exception: the task failed while it was cancelled.
-        """
-        self.abandoned = True
-        if self._task is None or self.is_finished:
-            return
-        self._cancel()
-        await self.wait_until_done()
-        if not self._task.cancelled() and (error := self._task.exception()) is not None:
-            raise error
-
-    async def wait_until_done(self) -> None:
-        """Wait until the task is done."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
-
-    async def _produce(self) -> None:
-        try:
-            async with aclosing(self._source) as items:
-                async for item in items:
-                    await self._room.acquire()
-                    self._items.put_nowait(item)
-        finally:
-            self._items.put_nowait(_END)
-
-    def _cancel(self) -> None:
-        # only once: a second cancellation would interrupt the clean-up
-        if self._task is not None and not self._cancelled:
-            self._cancelled = True
-            self._task.cancel()
-
-    async def _deliver_end(self) -> None:
-        await self.wait_until_done()
-        self._delivered = True
-        if self._task is None or self._task.cancelled():
-            raise UsageError("the Annotator was closed before all pairs were annotated")
-        raise self._task.exception() or StopAsyncIteration
+Put = Callable[[Item], Awaitable[None]]
 
 
 class Stream(Generic[Item]):
-    """An asynchronous iterator over the items of a production.
+    """An asynchronous iterator over the items that `produce` passes to its argument.
 
-    If the iterator is closed or garbage-collected, the work is cancelled.
+    `produce` runs in `task`, one item ahead of the consumer, and starts when the first item is requested. If the
+    iterator is closed or garbage-collected, or a waiting consumer is cancelled, the task is cancelled.
     """
 
-    def __init__(self, production: BackgroundIterator[Item]) -> None:
-        self._production = production
-        self._closed = False
-        weakref.finalize(self, production.abandon).atexit = False
+    def __init__(self, produce: Callable[[Put[Item]], Awaitable[None]]) -> None:
+        self._items: asyncio.Queue[Item] = asyncio.Queue()
+        self._room = asyncio.Semaphore(1)
+        self._started = asyncio.Event()
+        self._ended = False
+        self.task = asyncio.ensure_future(_produce(produce, self._items, self._room, self._started))
+        items = self._items  # the callbacks must not refer to the iterator, which is to be garbage-collected
+        self.task.add_done_callback(lambda _task: items.put_nowait(_END))
+        weakref.finalize(self, _abandon, self.task).atexit = False
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Item:
-        if self._closed:
+        if self._ended:
             raise StopAsyncIteration
-        return await self._production.take()
+        self._started.set()
+        try:
+            item = await self._items.get()
+        except asyncio.CancelledError:
+            await self.aclose()
+            raise
+        if item is not _END:
+            self._room.release()
+            return item
+        self._ended = True
+        if self.task.cancelled():
+            raise UsageError("the Annotator was closed before all pairs were annotated")
+        raise self.task.exception() or StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Cancel the work and wait until it has stopped."""
-        self._closed = True
-        await self._production.close()
+        """Cancel the task and wait until it is done.
+
+        Raises:
+            Exception: the task failed while it was cancelled.
+        """
+        self._ended = True
+        await cancel_and_wait(self.task)
+
+
+async def cancel_and_wait(task: asyncio.Task[None]) -> None:
+    """Cancel a task unless it is done, and wait until it is done.
+
+    Raises:
+        Exception: the task failed while it was cancelled.
+    """
+    if task.done():
+        return
+    _cancel_once(task)
+    await asyncio.wait([task])
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
+
+
+def _cancel_once(task: asyncio.Task[None]) -> None:
+    if not task.cancelling():  # a second cancellation would interrupt the clean-up
+        task.cancel()
+
+
+def _abandon(task: asyncio.Task[None]) -> None:
+    """Cancel a task from any thread, without waiting for it."""
+    with suppress(RuntimeError):  # the loop is closed, so the task is done
+        task.get_loop().call_soon_threadsafe(_cancel_once, task)
+
+
+async def _produce(
+    produce: Callable[[Put[Item]], Awaitable[None]],
+    items: asyncio.Queue[Item],
+    room: asyncio.Semaphore,
+    started: asyncio.Event,
+) -> None:
+    async def put(item: Item) -> None:
+        await room.acquire()
+        items.put_nowait(item)
+
+    await started.wait()
+    await produce(put)
 
 
 async def iterate(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncGenerator[Item, None]:

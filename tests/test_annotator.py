@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox, read_pairs
+from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
 from agent.config import Config, ModelConfig, SandboxConfig
 from agent.deadline import Deadline
 from agent.errors import (
@@ -210,21 +210,17 @@ async def test_a_wait_before_a_retry_is_reported_as_an_event() -> None:
 
 async def test_an_annotator_works_only_while_open_and_in_its_event_loop() -> None:
     annotator = Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox())
-    with pytest.raises(UsageError, match="async with"):
-        await anext(annotator.annotate([PAIR]))
+    await fail_to_annotate(annotator)
     async with annotator:
         with pytest.raises(UsageError, match="already"):
             await annotator.__aenter__()
-        other = await asyncio.to_thread(lambda: asyncio.run(_fails(annotator)))
-    assert isinstance(other, UsageError)
+        await asyncio.to_thread(lambda: asyncio.run(fail_to_annotate(annotator)))
+    assert len(await collect(annotator, [PAIR])) == 1  # it may be opened again
 
 
-async def _fails(annotator: Annotator) -> Exception | None:
-    try:
+async def fail_to_annotate(annotator: Annotator) -> None:
+    with pytest.raises(UsageError, match="async with"):
         await anext(annotator.annotate([PAIR]))
-    except UsageError as error:
-        return error
-    return None
 
 
 async def test_events_report_the_progress() -> None:
@@ -290,28 +286,27 @@ class WithoutEnvironments(SandboxBackend):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"without": "screen"}, "without='screen' .* str.* list"),
-        ({"sandbox": 5}, "sandbox=5 .* int.* 'auto', .*SandboxBackend"),
-        ({"rounds": 2.0}, r"rounds: .*integer, not 2\.0"),
-        ({"rounds": True}, "rounds: .*integer, not True"),
-        ({"budget": "1"}, "budget: .*number, not '1'"),
-        ({"config": "x"}, r"config='x' .* str.* mapping .*\{\"runner"),
+        ({"without": "screen"}, r"without='screen' .* str.*Sequence\[str\]"),
+        ({"sandbox": 5}, "sandbox=5 .* int.* str .*SandboxBackend"),
+        ({"rounds": 2.0}, r"rounds=2\.0 .* float.* int"),
+        ({"rounds": True}, "rounds=True .* bool.* int"),
+        ({"budget": "1"}, "budget='1' .* str.* float .*Budget"),
+        ({"config": "x"}, "config='x' .* str.* Config .*Mapping"),
         ({"cache": []}, r"cache=\[\] .* list.* ReplyCache"),
-        ({"nodes": []}, "nodes=.* mapping .*Node"),
-        ({"nodes": {"screen": 5}}, "nodes=5 .* int.* mapping"),
+        ({"nodes": []}, "nodes=.* list.*Mapping.*Node"),
+        ({"nodes": {"screen": 5}}, "nodes=.* 5.*Mapping.*Node"),
         ({"model": None}, "model"),
-        ({"on_event": "print"}, "on_event='print' .* str.* function"),
-        ({"unsupported": "ignore"}, "unsupported='ignore': .*'fail', 'judge' or 'skip'"),
-        ({"languages": [5]}, "languages=5 .* int.* Language"),
+        ({"on_event": "print"}, "on_event='print' .* str.*Callable"),
+        ({"unsupported": "ignore"}, "unsupported='ignore' .*fail.*judge.*skip"),
+        ({"languages": [5]}, r"languages=\[5\] .*Language"),
         ({"languages": [Language()]}, r"Language\.name"),
         ({"nodes": {"mine": Unfinished()}}, r"Unfinished\.outcomes"),
         ({"sandbox": WithoutEnvironments()}, r"WithoutEnvironments\.environments"),
         ({"model": "m", "base_url": "http://localhost/v1", "http_client": "mine"}, "http_client must"),
         ({"config": {"runner.concurency": 4}}, "'runner.concurency'.*runner.concurrency"),
         ({"config": {"runner.concurrency": 0}}, "setting runner.concurrency: .* 1"),
-        ({"config": {5: 0}}, "setting 5: "),
         ({"budget": -1.0}, "budget: .*greater than 0"),
-        ({"concurency": 4}, "'concurency'.*concurrency"),
+        ({"concurency": None}, "'concurency'.*concurrency"),
     ],
 )
 def test_an_invalid_argument_is_named_with_its_valid_values(options: dict[str, Any], message: str) -> None:
@@ -400,12 +395,6 @@ class TestDeadline:
         for config in ({}, {"runner.deadline": "2026-01-01T07:00"}):
             annotator = Annotator(model=ScriptedLLM(matching), variant="ps_fa", run_dir=tmp_path, config=config)
             assert len(await collect(annotator)) == len(PAIRS)
-
-
-async def test_a_dataset_can_be_annotated(tmp_path: Path) -> None:
-    (tmp_path / "pairs.jsonl").write_text("".join(pair.model_dump_json() + "\n" for pair in PAIRS))
-    annotator = Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox())
-    assert len(await collect(annotator, read_pairs(tmp_path / "pairs.jsonl"))) == len(PAIRS)
 
 
 async def test_user_nodes_and_their_versions_are_in_the_run_identity(tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 
 import pytest
 
 from agent.errors import UsageError
-from agent.streams import BackgroundIterator, Stream, run_concurrently
+from agent.streams import Put, Stream, cancel_and_wait, run_concurrently
 
 
 class Numbers:
@@ -20,11 +20,11 @@ class Numbers:
         self._limit = limit
         self._error = error
 
-    async def count(self) -> AsyncGenerator[int, None]:
+    async def count(self, put: Put[int]) -> None:
         try:
             for number in range(self._limit):
                 self.produced += 1
-                yield number
+                await put(number)
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0.02)
@@ -33,27 +33,36 @@ class Numbers:
                 raise self._error
 
 
-async def start_counting(numbers: Numbers) -> tuple[BackgroundIterator[int], Stream[int]]:
-    production = BackgroundIterator(numbers.count())
-    stream = Stream(production)
+async def start_counting(numbers: Numbers) -> Stream[int]:
+    stream = Stream(numbers.count)
     assert await anext(stream) == 0
-    return production, stream
+    return stream
 
 
-async def test_a_production_is_at_most_one_item_ahead() -> None:
+async def test_a_stream_is_at_most_one_item_ahead() -> None:
     numbers = Numbers(limit=10)
-    _, stream = await start_counting(numbers)
+    stream = await start_counting(numbers)
     await asyncio.sleep(0.02)
     assert numbers.produced == 3  # one taken, one ready, and one that waits for space
     await stream.aclose()
 
 
+async def test_a_stream_that_is_never_read_does_no_work(loop_errors: list[str]) -> None:
+    numbers = Numbers()
+    stream = Stream(numbers.count)
+    await asyncio.sleep(0.02)
+    await cancel_and_wait(stream.task)
+    with pytest.raises(UsageError, match="closed"):
+        await anext(stream)
+    assert (numbers.produced, loop_errors) == (0, [])
+
+
 async def test_several_callers_may_close_and_wait_at_once(loop_errors: list[str]) -> None:
     numbers = Numbers()
-    production, stream = await start_counting(numbers)
+    stream = await start_counting(numbers)
     waiting = asyncio.ensure_future(anext(stream))
     await asyncio.sleep(0)
-    await asyncio.gather(production.close(), stream.aclose(), production.close(), production.wait_until_done())
+    await asyncio.gather(cancel_and_wait(stream.task), stream.aclose(), cancel_and_wait(stream.task))
     assert numbers.closed == 1
     with pytest.raises(UsageError, match="closed"):
         await waiting
@@ -62,17 +71,19 @@ async def test_several_callers_may_close_and_wait_at_once(loop_errors: list[str]
 
 async def test_a_garbage_collected_stream_ends(loop_errors: list[str]) -> None:
     numbers = Numbers()
-    production, stream = await start_counting(numbers)
+    stream = await start_counting(numbers)
+    task = stream.task
     del stream
-    assert production.abandoned
-    await production.close()
-    assert (numbers.closed, production.is_finished) == (1, True)
+    await asyncio.sleep(0)
+    assert task.cancelling()
+    await cancel_and_wait(task)
+    assert (numbers.closed, task.done()) == (1, True)
     assert loop_errors == []
 
 
-async def test_a_cancelled_consumer_closes_the_production_first() -> None:
+async def test_a_cancelled_consumer_closes_the_stream_first() -> None:
     numbers = Numbers()
-    _, stream = await start_counting(numbers)
+    stream = await start_counting(numbers)
     waiting = asyncio.ensure_future(anext(stream))
     await asyncio.sleep(0)
     waiting.cancel()
@@ -84,21 +95,21 @@ async def test_a_cancelled_consumer_closes_the_production_first() -> None:
 
 
 async def test_an_error_while_closing_is_raised_once(loop_errors: list[str]) -> None:
-    production, stream = await start_counting(Numbers(error=OSError("the disk is full")))
+    stream = await start_counting(Numbers(error=OSError("the disk is full")))
     with pytest.raises(OSError, match="the disk is full"):
         await stream.aclose()
-    await production.close()
+    await cancel_and_wait(stream.task)
     with pytest.raises(StopAsyncIteration):
         await anext(stream)
     assert loop_errors == []
 
 
 async def test_an_error_is_raised_after_the_items_before_it_and_ends_the_stream() -> None:
-    async def fails() -> AsyncGenerator[int, None]:
-        yield 1
+    async def fails(put: Put[int]) -> None:
+        await put(1)
         raise OSError("broken")
 
-    stream = Stream(BackgroundIterator(fails()))
+    stream = Stream(fails)
     assert await anext(stream) == 1
     with pytest.raises(OSError, match="broken"):
         await anext(stream)

@@ -39,5 +39,5 @@ def test_leaving_the_stream_ends_its_thread() -> None:
 def test_errors_reach_the_caller() -> None:
     with pytest.raises(AccountError):
         annotate(PAIRS, model=ScriptedLLM(lambda _: AccountError("no credit")), sandbox=ScriptedSandbox())
-    with pytest.raises(UsageError, match=r"rounds: .*not '4'"):
+    with pytest.raises(UsageError, match="rounds='4'"):
         annotate([PAIR], rounds="4", **make_options())

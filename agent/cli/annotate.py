@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from agent.annotator import Annotator
 from agent.cli.estimate import report_estimate
 from agent.cli.exit_codes import DONE, SOME_ERRORS, STOPPED
 from agent.cli.interrupts import run_interruptible
@@ -19,15 +18,15 @@ from agent.cli.running import check_writable, choose_folder, describe_finished, 
 from agent.cli.settings import ChosenSettings, print_unused_options
 from agent.cli.summary import as_json, as_table
 from agent.cli.text import Console, one_line, print_json, print_table, print_text
-from agent.config import Config
 from agent.datasets.fields import Pairs
 from agent.datasets.reading import Dataset, read_pairs
 from agent.errors import RunStopped
-from agent.evaluation.forecast import Forecast, forecast_run
+from agent.evaluation.forecast import forecast_run
 from agent.evaluation.tally import Observation, Tally
 from agent.events import Note
-from agent.llm.models import Models
-from agent.pipeline.graph import Variant, load_variant
+from agent.pipeline.graph import load_variant
+from agent.runs.run import Run
+from agent.runs.spec import AnnotatorOptions, RunSpec
 from agent.runs.store import files
 from agent.runs.store.run_view import RunView, load_run
 from agent.text import Table, build_table
@@ -36,54 +35,6 @@ from agent.types import Annotation
 from agent.views.story import describe_path
 
 _MAX_LISTED = 40
-
-
-@dataclass(frozen=True)
-class RunSetup:
-    """The pairs, variant, models, settings and folder of a run."""
-
-    pairs: Dataset
-    variant: Variant
-    models: Models
-    config: Config
-    cache: Path
-    prompts: Path | None
-    out: Path
-    options: RunOptions
-
-    def create_annotator(self, **more: Any) -> Annotator:
-        """Create an annotator with these settings. `more` contains its other arguments."""
-        return Annotator(
-            model=self.models,
-            variant=self.variant,
-            prompts=self.prompts,
-            unsupported=self.options.unsupported,
-            config=self.config,
-            **more,
-        )
-
-
-@dataclass(frozen=True)
-class RunOutcome:
-    """The outcome of a run.
-
-    If the run stopped early, `stop_error` is the reason, and `tally` and `annotations` are empty. `new_annotations`
-    counts the annotations from this session. `annotations` is also empty if there are too many annotations to list.
-    """
-
-    setup: RunSetup
-    seconds: float
-    new_annotations: int
-    stop_error: KeyboardInterrupt | RunStopped | None = None
-    tally: Tally = field(default_factory=Tally)
-    annotations: Sequence[Annotation] = ()
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code of the command."""
-        if self.stop_error is not None:
-            return STOPPED
-        return SOME_ERRORS if self.tally.errors else DONE
 
 
 def run(
@@ -101,30 +52,14 @@ def run(
     """
     console = Console(stderr=True)
     # an estimate calls no model, so no API key is needed
-    setup = read_setup(pairs, without, options, console, api_key="none" if dry_run else None)
+    dataset, spec, out = read_run(pairs, without, options, console, api_key="none" if dry_run else None)
     if dry_run:
-        report_estimate(forecast_pairs(setup), setup.out, as_json=options.as_json)
+        report_estimate(forecast_run(dataset[: options.limit], spec, out), out, as_json=options.as_json)
         return
-    outcome = annotate_pairs(setup, console)
-    if outcome.stop_error is None and not options.as_json:
-        print_outcome(outcome)
-    elif outcome.stop_error is None:
-        with load_run(setup.out) as view:
-            print_json(
-                as_json(
-                    outcome.tally,
-                    run=str(setup.out),
-                    wall_seconds=round(outcome.seconds, 3),
-                    annotated_now=outcome.new_annotations,
-                    spent_usd=view.spent_usd(),
-                    replies_elsewhere=view.replies_elsewhere,
-                )
-            )
-    print_remedy(outcome, console)
-    raise typer.Exit(outcome.exit_code)
+    raise typer.Exit(annotate_pairs(dataset, spec, out, options, console, prints_json=options.as_json))
 
 
-def read_setup(
+def read_run(
     pairs: list[Path],
     without: tuple[str, ...],
     options: RunOptions,
@@ -132,8 +67,10 @@ def read_setup(
     *,
     overrides: Mapping[str, Any] | None = None,
     api_key: str | None = None,
-) -> RunSetup:
-    """Read the pairs and the settings. `overrides` takes precedence over all other sources of settings.
+) -> tuple[Dataset, RunSpec, Path]:
+    """Read the pairs and the settings, and return the pairs, the run's specification and its folder.
+
+    `overrides` takes precedence over all other sources of settings.
 
     Raises:
         UsageError: invalid options or input.
@@ -142,103 +79,102 @@ def read_setup(
     dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)
     print_input_notes(dataset, console)
     models = settings.models(api_key=api_key)
-    chosen = load_variant(settings.config.variant)
+    variant = load_variant(settings.config.variant)
     for node in without:
-        chosen = chosen.without(node)
-    return RunSetup(
-        pairs=dataset,
-        variant=chosen,
-        models=models,
-        config=settings.config,
-        cache=settings.cache,
-        prompts=settings.prompts,
-        out=options.out or choose_folder(dataset, chosen.name, models.join_names()),
-        options=options,
-    )
+        variant = variant.without(node)
+    out = options.out or choose_folder(dataset, variant.name, models.join_names())
+    arguments: AnnotatorOptions = {
+        "model": models,
+        "variant": variant,
+        "prompts": settings.prompts,
+        "unsupported": options.unsupported,
+        "config": settings.config,
+        "run_dir": out,
+        "cache": settings.cache,
+        "retry_errors": options.retry_errors,
+    }
+    return dataset, RunSpec.of(arguments), out
 
 
-def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
-    """Annotate the pairs and show progress. Return an outcome even if the run stops early.
+def annotate_pairs(
+    pairs: Dataset, spec: RunSpec, out: Path, options: RunOptions, console: Console, *, prints_json: bool
+) -> int:
+    """Annotate the pairs, show progress, print the outcome, and return the exit code.
+
+    With `--json`, the outcome is printed only if `prints_json` is set.
 
     Raises:
         UsageError: the run cannot start with these settings.
         RunFolderError: the folder is damaged, is in use, or belongs to a different run.
     """
-    options, config = setup.options, setup.config
-    check_writable(setup.out, setup.cache, named=options.out is not None)
-    print_unused_options(console, options, [setup.variant], setup.models)
+    check_writable(out, spec.cache, named=options.out is not None)
+    print_unused_options(console, options, [spec.pipeline.variant], spec.models)
+    rounds = spec.config.runner.rounds
     stop_error: KeyboardInterrupt | RunStopped | None = None
-    with Display(console) as display, export_traces(config.tracing, lambda text: display(Note(text))):
-        annotator = setup.create_annotator(
-            run_dir=setup.out, retry_errors=options.retry_errors, cache=setup.cache, on_event=display
-        )
+    with Display(console) as display, export_traces(spec.config.tracing, lambda text: display(Note(text))):
         try:
-            run_interruptible(annotate_all(annotator, setup.pairs, options.limit))
+            run_interruptible(annotate_all(Run(replace(spec, emit=display)), pairs, options.limit))
         except (KeyboardInterrupt, RunStopped) as error:
             stop_error = error
-    outcome = RunOutcome(setup, display.seconds(), display.done, stop_error)
-    return outcome if stop_error else _add_tally(outcome)
+    seconds = display.seconds()
+    if stop_error is not None:
+        finished = describe_finished(out, rounds)
+        verb = "is" if finished.startswith("1 ") else "are"
+        print_stop(console, stop_error, f"{finished} {verb} finished and stored in {out}." if finished else "")
+        return STOPPED
+    with load_run(out) as view:
+        tally, annotations = _count_selected(view, pairs, options.limit, rounds)
+        if not options.as_json:
+            _print_outcome(view, tally, annotations, seconds)
+        elif prints_json:
+            sessions = {"wall_seconds": round(seconds, 3), "annotated_now": display.done, "spent_usd": view.spent_usd()}
+            print_json(as_json(tally, run=str(out), **sessions, replies_elsewhere=view.replies_elsewhere))
+    if tally.errors:
+        print_text(console, "Pass --retry-errors to retry the pairs that ended in an error.")
+    return SOME_ERRORS if tally.errors else DONE
 
 
-def forecast_pairs(setup: RunSetup) -> Forecast | None:
-    """Forecast the calls, cost and time of a run. Return None if the run is complete.
+async def annotate_all(run: Run, pairs: Pairs, limit: int | None = None) -> None:
+    async with run:
+        async for _annotation in run.annotate(pairs, limit=limit):
+            pass  # nothing to do: the run stores each annotation, and the display counts it
 
-    Raises:
-        UsageError: see `forecast_run`.
+
+def _count_selected(
+    view: RunView, pairs: Dataset, limit: int | None, rounds: int
+) -> tuple[Tally, Sequence[Annotation]]:
+    """Count the annotations of the selected pairs. Also return the annotations, unless there are too many to list.
+
+    Other pairs in the folder are not counted.
     """
-    return forecast_run(
-        setup.pairs[: setup.options.limit],
-        setup.variant,
-        setup.models,
-        setup.config,
-        prompts=setup.prompts,
-        out=setup.out,
-        cache=setup.cache,
-        retry_errors=setup.options.retry_errors,
-    )
-
-
-async def annotate_all(annotator: Annotator, pairs: Pairs, limit: int | None = None) -> None:
-    async with annotator:
-        async for _annotation in annotator.annotate(pairs, limit=limit):
-            pass  # nothing to do: the annotator stores each annotation, and the display counts it
-
-
-def _add_tally(outcome: RunOutcome) -> RunOutcome:
-    """Return the outcome with a tally of the selected pairs. Other pairs in the folder are not counted."""
-    pairs, limit, rounds = outcome.setup.pairs, outcome.setup.options.limit, outcome.setup.config.runner.rounds
-    tally, annotations = Tally(), list[Annotation]()
-    with load_run(outcome.setup.out) as view:
-        for rounds_of_pair in view.index.group_by_pair():
-            selected = [annotation for annotation in rounds_of_pair if annotation.round < rounds]
-            place = pairs.place(selected[0].id) if selected else None
-            if place is not None and (limit is None or place < limit):
-                tally.add(*map(Observation, selected))
-                if len(annotations) <= _MAX_LISTED:
-                    annotations += selected
+    tally, annotations = Tally(), list[tuple[int, Annotation]]()
+    for rounds_of_pair in view.index.group_by_pair():
+        selected = [annotation for annotation in rounds_of_pair if annotation.round < rounds]
+        place = pairs.place(selected[0].id) if selected else None
+        if place is not None and (limit is None or place < limit):
+            tally.add(*map(Observation, selected))
+            if len(annotations) <= _MAX_LISTED:
+                annotations += ((place, annotation) for annotation in selected)
     entries = annotations if len(annotations) <= _MAX_LISTED else []
-    return replace(
-        outcome, tally=tally, annotations=sorted(entries, key=lambda entry: (pairs.place(entry.id), entry.round))
-    )
+    return tally, [annotation for _, annotation in sorted(entries, key=lambda entry: (entry[0], entry[1].round))]
 
 
-def print_outcome(outcome: RunOutcome) -> None:
+def _print_outcome(view: RunView, tally: Tally, annotations: Sequence[Annotation], seconds: float) -> None:
     """Print the summary of a finished run and the paths of its files. List the annotations first if there are few."""
     console = Console(piped_width=120)
-    with load_run(outcome.setup.out) as view:
-        if outcome.annotations:
-            print_table(console, _build_paths_table(view, outcome.annotations))
-            console.print()
-        console.print(
-            as_table(
-                outcome.tally,
-                outcome.seconds,
-                in_folder=(view.index.pair_count, len(view.index)),
-                spent_usd=view.spent_usd(),
-                elsewhere=view.replies_elsewhere,
-            )
+    if annotations:
+        print_table(console, _build_paths_table(view, annotations))
+        console.print()
+    console.print(
+        as_table(
+            tally,
+            seconds,
+            in_folder=(view.index.pair_count, len(view.index)),
+            spent_usd=view.spent_usd(),
+            elsewhere=view.replies_elsewhere,
         )
-        print_text(Console(), f"\n{view.path / files.LABELS}\n{view.path / files.ANNOTATIONS}")
+    )
+    print_text(Console(), f"\n{view.path / files.LABELS}\n{view.path / files.ANNOTATIONS}")
 
 
 def _build_paths_table(view: RunView, annotations: Sequence[Annotation]) -> Table:
@@ -251,14 +187,3 @@ def _build_paths_table(view: RunView, annotations: Sequence[Annotation]) -> Tabl
         route = " → ".join(one_line(stage, 120) for stage in stages)
         rows.append((*pair, label, one_line(annotation.decided_by or "-", 30), route))
     return build_table(columns, rows, left=columns)
-
-
-def print_remedy(outcome: RunOutcome, console: Console) -> None:
-    """Print how to continue if the run stopped early or if pairs ended in an error."""
-    if outcome.stop_error is not None:
-        finished = describe_finished(outcome.setup.out, outcome.setup.config.runner.rounds)
-        verb = "is" if finished.startswith("1 ") else "are"
-        stored = f"{finished} {verb} finished and stored in {outcome.setup.out}." if finished else ""
-        print_stop(console, outcome.stop_error, stored)
-    elif outcome.tally.errors:
-        print_text(console, "Pass --retry-errors to retry the pairs that ended in an error.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import typer
 
-from agent.cli.annotate import read_setup
+from agent.cli.annotate import read_run
 from agent.cli.exit_codes import DONE, SOME_ERRORS
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ImportOptions, RunOptions
@@ -69,21 +69,18 @@ def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> 
         raise UsageError("no output file. Pass one, such as -o requests.jsonl.")
     console = Console(stderr=True)
     overrides = {"runner.batch": False, "runner.engine": "local"}  # this command sends no requests
-    setup = read_setup(pairs, without, options, console, overrides=overrides, api_key="none")
-    check_writable(options.out.parent, setup.cache)
-    model = _require_one_model(setup.models)
+    dataset, spec, _ = read_run(pairs, without, options, console, overrides=overrides, api_key="none")
+    check_writable(options.out.parent, spec.cache)
+    model = _require_one_model(spec.models)
     with ExitStack() as stack:
-        cache = stack.enter_context(SqliteReplyCache(setup.cache))
         file = stack.enter_context(stack.enter_context(replacing(options.out)).open("wb"))
         display = stack.enter_context(Display(console))
-        stack.enter_context(export_traces(setup.config.tracing, lambda text: display(Note(text))))
-        annotator = setup.create_annotator(cache=cache, on_event=display)
+        stack.enter_context(export_traces(spec.config.tracing, lambda text: display(Note(text))))
         transport = _ExportTransport(model, file)
-        counts = run_interruptible(
-            _count_by_success(Run(replace(annotator.spec, transport=transport)), setup.pairs, options.limit)
-        )
-    rounds = setup.config.runner.rounds
-    waiting = min(len(setup.pairs), options.limit or len(setup.pairs)) * rounds - counts.total()
+        run = Run(replace(spec, run_dir=None, emit=display, transport=transport))
+        counts = run_interruptible(_count_by_success(run, dataset, options.limit))
+    rounds = spec.config.runner.rounds
+    waiting = min(len(dataset), options.limit or len(dataset)) * rounds - counts.total()
     if options.as_json:
         print_json(
             {"requests": transport.requests, "waiting": waiting, "answered": counts[True], "errors": counts[False]}

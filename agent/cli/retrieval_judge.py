@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from agent.cli.annotate import annotate_pairs, forecast_pairs, print_outcome, print_remedy, read_setup
+from agent.cli.annotate import annotate_pairs, read_run
 from agent.cli.estimate import report_estimate
 from agent.cli.exit_codes import DONE
 from agent.cli.options import PoolOptions
@@ -19,6 +19,7 @@ from agent.cli.retrieval_score import print_notes
 from agent.cli.summary import describe_no_intent
 from agent.cli.text import Console, print_json, print_table, print_text
 from agent.errors import RunFolderError, UsageError
+from agent.evaluation.forecast import forecast_run
 from agent.evaluation.statistics import BootstrapSettings
 from agent.retrieval.folder import JUDGED, POOL, RetrievalFolder, open_for_writing
 from agent.retrieval.judging import (
@@ -68,7 +69,10 @@ def run(
         _estimate(folder, pool, without, judge_options, console)
         return
     try:
-        code = _annotate(folder / POOL, without, judge_options, console) if pool.pairs else DONE
+        code = DONE
+        if pool.pairs:
+            dataset, spec, out = read_run([folder / POOL], without, judge_options, console)
+            code = annotate_pairs(dataset, spec, out, judge_options, console, prints_json=False)
     except RunFolderError as error:
         # the original message suggests an option that this command does not have
         raise RunFolderError(f"{error}\nTo use other settings, first move {folder / JUDGED} elsewhere.") from error
@@ -102,19 +106,10 @@ def _estimate(
             pairs = Path(temporary) / POOL
             pool.write(pairs)
             # an estimate calls no model and needs no API key
-            setup = read_setup([pairs], without, options, console, api_key="none")
-            estimate = forecast_pairs(setup)
+            dataset, spec, out = read_run([pairs], without, options, console, api_key="none")
+            estimate = forecast_run(dataset[: options.limit], spec, out)
     sizes = {"folder": str(folder), "pool": pool.pairs, "new": len(pool.new)}
     report_estimate(estimate, folder / JUDGED, as_json=options.as_json, **sizes)
-
-
-def _annotate(pool: Path, without: tuple[str, ...], options: PoolOptions, console: Console) -> int:
-    """Annotate the pool, print the outcome and return the exit code."""
-    outcome = annotate_pairs(read_setup([pool], without, options, console), console)
-    if outcome.stop_error is None and not options.as_json:
-        print_outcome(outcome)
-    print_remedy(outcome, console)
-    return outcome.exit_code
 
 
 def _score(folder: RetrievalFolder, labels: Labels, steps: Steps) -> RetrievalScores | None:

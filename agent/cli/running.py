@@ -48,17 +48,17 @@ def choose_folder(pairs: Dataset, *parts: str) -> Path:
     return folder
 
 
-def check_writable(out: Path, cache: Path | None, *, named: bool = True) -> None:
+def check_writable(out: Path, cache: object, *, named: bool = True) -> None:
     """Create the output folders before any model call.
 
-    Unless the user `named` the folder `out`, it is recorded as made by this user.
+    `cache` is checked if it is a path. Unless the user `named` the folder `out`, it is recorded as made by this user.
 
     Raises:
         UsageError: an output folder is a file or cannot be created, or the cache is not a regular file.
         RunFolderError: `out` was not named, and another user made it.
     """
     folders = {"-o": out}
-    if cache is not None:
+    if isinstance(cache, Path):
         folders["--cache"] = cache.parent
         if cache.exists() and not cache.is_file():
             kind = "a folder" if cache.is_dir() else "not a regular file"

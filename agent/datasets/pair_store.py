@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import overload
@@ -16,7 +15,6 @@ from agent.datasets.encoding import dumps, loads
 from agent.datasets.formats import read_records
 from agent.datasets.sources import BadLine
 from agent.errors import InputError
-from agent.streams import iterate
 from agent.temp_database import TempDatabase, as_key, from_key
 from agent.types import Comparison, Pair
 
@@ -47,21 +45,6 @@ class PairStore(Sequence[Pair]):
         self._count = 0
         for pair in pairs:
             self.add(pair)
-
-    @classmethod
-    async def of(cls, pairs: Iterable[Pair] | AsyncIterable[Pair]) -> PairStore:
-        """Collect pairs in a spool. If `pairs` is already a spool, it is returned unchanged.
-
-        Raises:
-            InputError: see `add`.
-        """
-        if isinstance(pairs, PairStore):
-            return pairs
-        spool = cls()
-        async with aclosing(iterate(pairs)) as stream:
-            async for pair in stream:
-                spool.add(pair)
-        return spool
 
     def add(self, pair: Pair) -> None:
         """Add a pair.

@@ -18,7 +18,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from agent.config import Config
 from agent.datasets.pair_store import group_by_query
 from agent.errors import UsageError
 from agent.languages.base import Language
@@ -28,13 +27,12 @@ from agent.llm.batch import PRICE_FACTOR
 from agent.llm.gateway import Gateway, ReplyCache
 from agent.llm.models import Models, are_scripted
 from agent.llm.parsing import build_schema
-from agent.pipeline.graph import Variant, collect_known_roles
+from agent.pipeline.graph import Variant
 from agent.pipeline.history import History, ModelCall
 from agent.pipeline.nodes.registry import BUILT_IN
-from agent.pipeline.prompts import Prompts
 from agent.pipeline.state import Role
-from agent.runs.batches import check_batch_support
 from agent.runs.job import PairRound
+from agent.runs.spec import RunSpec
 from agent.runs.store import files
 from agent.runs.store.cache import SqliteReplyCache
 from agent.runs.store.run_view import RunView, load_run
@@ -109,41 +107,30 @@ class Forecast:
 _Finished = tuple[Annotation, History]
 
 
-def forecast_run(
-    pairs: Sequence[Pair],
-    variant: Variant,
-    models: Models,
-    config: Config,
-    *,
-    out: Path,
-    cache: Path,
-    prompts: Path | None = None,
-    retry_errors: bool = False,
-) -> Forecast | None:
+def forecast_run(pairs: Sequence[Pair], spec: RunSpec, out: Path) -> Forecast | None:
     """Forecast the cost of the remaining annotations of the run in `out`, or return None if no annotations remain.
 
     Raises:
-        UsageError: the run in `out` has another variant or model, or a model does not support batches although the
-            settings request them.
+        UsageError: the run in `out` has another variant or model.
         PromptError: a prompt cannot be rendered.
         RunFolderError: the run or the reply cache is damaged.
     """
-    if config.runner.batch:
-        check_batch_support(config.runner, models, out, cache)
     with ExitStack() as stack:
         view = stack.enter_context(load_run(out)) if (out / files.MANIFEST).is_file() else None
         if view is not None:
-            _check_same_run(view, variant, models)
+            _check_same_run(view, spec.pipeline.variant, spec.models)
         turns = [
             turn
             for pair in group_by_query(pairs)
-            for turn in (PairRound(pair, number) for number in range(config.runner.rounds))
-            if view is None or not view.index.is_finished(turn.key, retry_errors=retry_errors)
+            for turn in (PairRound(pair, number) for number in range(spec.config.runner.rounds))
+            if view is None or not view.index.is_finished(turn.key, retry_errors=spec.retry_errors)
         ]
         if not turns:
             return None
-        replies = stack.enter_context(SqliteReplyCache(cache, read_only=True)) if cache.is_file() else None
-        plan = _Plan(turns, variant, models, Prompts(prompts, collect_known_roles()), config, replies)
+        replies = None
+        if isinstance(spec.cache, Path) and spec.cache.is_file():
+            replies = stack.enter_context(SqliteReplyCache(spec.cache, read_only=True))
+        plan = _Plan(turns, spec, replies)
         finished = [] if view is None else _sample_finished(plan, view)
         if len(finished) < MIN_ANNOTATIONS:
             return _extrapolate(plan, *_assume_costs(plan))
@@ -161,19 +148,16 @@ def _check_same_run(view: RunView, variant: Variant, models: Models) -> None:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The turns to annotate, in order, and the settings of the run. Each turn is one pair in one round."""
+    """The turns to annotate, in order, the run's specification and its opened cache. A turn is a pair in a round."""
 
     turns: Sequence[PairRound]
-    variant: Variant
-    models: Models
-    prompts: Prompts
-    config: Config
+    spec: RunSpec
     cache: ReplyCache | None
 
     @cached_property
     def roles(self) -> dict[str, Role]:
         """The roles of the variant's nodes, keyed by role name."""
-        return {role.name: role for name in self.variant.nodes for role in BUILT_IN[name].roles}
+        return {role.name: role for name in self.spec.pipeline.variant.nodes for role in BUILT_IN[name].roles}
 
     @cached_property
     def first_role(self) -> Role:
@@ -198,29 +182,29 @@ class _Plan:
         schema = None if role.reply is None else build_schema(role.reply)
         kind: ReplyKind = "text" if schema is None else "json"
         call = Call(role.name, messages, kind, turn.round, turn.pair.id, schema=schema)
-        return self.cache.get(Gateway(self.models).compute_key(call)) is not None
+        return self.cache.get(Gateway(self.spec.models).compute_key(call)) is not None
 
     def is_free(self, role: str) -> bool:
         """Return whether a role uses no language model and therefore no tokens."""
-        return are_scripted([self.models.for_role(role)])
+        return are_scripted([self.spec.models.for_role(role)])
 
     def compute_cost(self, role: str, usage: Usage, seconds: float, served: str = "") -> Cost:
         """Return the cost of one model call. Batch runs get the batch discount."""
-        usd = 0.0 if self.is_free(role) else self.models.price(role, served, usage)
+        usd = 0.0 if self.is_free(role) else self.spec.models.price(role, served, usage)
         usd = math.nan if usd is None else usd
-        factor = PRICE_FACTOR if self.config.runner.batch else 1.0
+        factor = PRICE_FACTOR if self.spec.config.runner.batch else 1.0
         return Cost(usage.calls, usage.input_tokens, usage.output_tokens, seconds, usd * factor)
 
     def render_messages(self, role: Role, pair: Pair) -> tuple[Message, ...]:
         """Render the prompt of a role for a pair. Only the prompt of the first role is exact."""
-        return self.prompts.render(role, self._build_variables(role, pair))
+        return self.spec.prompts.render(role, self._build_variables(role, pair))
 
     def _build_variables(self, role: Role, pair: Pair) -> dict[str, Any]:
         """Return the variables for a role's prompt. Variables that earlier steps would set have example values."""
-        nodes = self.variant.nodes.keys()
+        nodes = self.spec.pipeline.variant.nodes.keys()
         language = built_in_languages().get(pair.language) or Language(pair.language)
         pair_fields = pair.model_dump(include={"query", "code", "language", "context"})
-        criterion = self.config.pipeline.criterion or self.variant.criterion
+        criterion = self.spec.config.pipeline.criterion
         program = pair.code + _PROGRAM if "generate_test" in nodes else None
         values = {**pair_fields, "fence": language.fence, "criterion": criterion, "program": program}
         absent = (name for name, node in _PROVIDED_BY.items() if node not in nodes)
@@ -244,14 +228,14 @@ def _sample_finished(plan: _Plan, view: RunView) -> list[_Finished]:
 
 def _assume_costs(plan: _Plan) -> tuple[dict[str, Cost], float]:
     """Return the assumed mean cost of an annotation by role, and the mean time outside model calls."""
-    unclear = _UNCLEAR if "screen" in plan.variant.nodes else 1.0
+    unclear = _UNCLEAR if "screen" in plan.spec.pipeline.variant.nodes else 1.0
     weights = {"judge_intent": plan.queries_per_turn, "repair": _REPAIRS * unclear}
     by_role, default = {}, 1.0
     for name, role in plan.roles.items():
         mean = Cost.mean([_assume_cost(plan, role, turn.pair) for turn in plan.sample], len(plan.sample))
         by_role[name] = mean.scale(weights.get(name, default))
         default = unclear if role is plan.first_role else default
-    return by_role, _SECONDS_OF_EXECUTION * unclear if "execute" in plan.variant.nodes else 0.0
+    return by_role, _SECONDS_OF_EXECUTION * unclear if "execute" in plan.spec.pipeline.variant.nodes else 0.0
 
 
 def _assume_cost(plan: _Plan, role: Role, pair: Pair) -> Cost:
@@ -290,15 +274,15 @@ def _extrapolate(plan: _Plan, mean: Mapping[str, Cost], mean_seconds: float, sam
 
     `mean_seconds` is the mean time outside model calls.
     """
-    runner, count = plan.config.runner, len(plan.turns)
+    runner, count = plan.spec.config.runner, len(plan.turns)
     roles = {name: cost.scale(count) for name, cost in mean.items()}
     total = Cost.mean(roles.values(), 1)
     parallel = min(runner.llm_calls if runner.concurrency == "auto" else runner.concurrency, runner.llm_calls, count)
     other_seconds = count * mean_seconds
     seconds = max((total.seconds + other_seconds) / parallel, other_seconds / runner.sandboxes)
     return Forecast(
-        variant=plan.variant.name,
-        model=plan.models.join_names(),
+        variant=plan.spec.pipeline.variant.name,
+        model=plan.spec.models.join_names(),
         pairs=len({turn.pair.id for turn in plan.turns}),
         annotations=count,
         calls=total.calls,

@@ -82,7 +82,7 @@ class MemoryReplyCache:
 
 
 class Transport(Protocol):
-    """Sends calls to models, either immediately or in batches whose replies arrive later."""
+    """Takes the place of direct calls to models, for example to send calls in batches whose replies arrive later."""
 
     async def send(self, model: LLM, call: Call, key: str) -> Reply:
         """Return the reply to a call that is not cached.
@@ -100,74 +100,16 @@ class Transport(Protocol):
         """
 
 
-class Live:
-    """A `Transport` that calls models immediately, within the limits and the budget.
-
-    `on_wait` is called with the reason and the number of seconds before each wait for a retry.
-    """
-
-    def __init__(self, limits: Limits, budget: Budget, on_wait: Callable[[str, float], None] | None = None) -> None:
-        self._limits = limits
-        self._budget = budget
-        self._on_wait = on_wait
-
-    async def send(self, model: LLM, call: Call, key: str) -> Reply:  # noqa: ARG002
-        """Call the model as soon as the limits and the budget allow it."""
-        async with self._limits.acquire_slot(model, call) as slot, self._budget.reserve():
-            return await self._call_model(model, call, slot)
-
-    def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
-        """Claim a prepaid reply, and count its usage. Return False if another turn has already claimed the reply."""
-        claimed = cache.mark(key, prepaid=False)
-        if claimed:
-            self._budget.add(reply.usage)
-        return claimed
-
-    async def _call_model(self, model: LLM, call: Call, slot: Slot) -> Reply:
-        async def on_wait(wait: Wait) -> None:
-            if self._on_wait is not None:
-                self._on_wait(wait.reason, wait.seconds)
-            await slot.wait_for_retry(wait)
-
-        start = time.monotonic()
-        slot.mark_sent()
-        try:
-            reply = await ask_model(model, replace(call, on_wait=on_wait))
-        except ModelError as error:
-            self._budget.add(error.usage)
-            slot.record_failure(error)
-            seconds = time.monotonic() - start
-            _log.info(
-                "%s call for pair %r: no reply in %.2f s (%s)", call.role, call.pair_id, seconds, type(error).__name__
-            )
-            raise
-        self._budget.add(reply.usage)
-        slot.record_reply(reply)
-        reply = replace(reply, seconds=round(time.monotonic() - start, 3))
-        _log.info(
-            "%s call for pair %r: reply from %s in %.2f s, tokens: %d in (%d cached), %d out, calls: %d",
-            call.role,
-            call.pair_id,
-            reply.model,
-            reply.seconds,
-            reply.usage.input_tokens,
-            reply.usage.cached_input_tokens,
-            reply.usage.output_tokens,
-            reply.usage.calls,
-        )
-        return reply
-
-
 class Gateway:
-    """Answers calls from the cache, from an identical call in flight, or through its transport.
+    """Answers calls from the cache, from an identical call in flight, or from the model.
 
     A reused reply has `cached=True`, no usage, and its original usage in `saved`, unless it is prepaid. Errors are
     never cached. Without a cache, the latest replies to shared calls are stored in memory. `recall` takes the key of a
     shared call and returns the reply that earlier pairs of the run received for this call. Recalled replies take
-    precedence over cached replies that are not prepaid. By default, `transport` sends calls immediately, within
+    precedence over cached replies that are not prepaid. Without a `transport`, models are called immediately, within
     `limits` and `budget`. `on_reply` is called with each call and its reply after the reply is cached. Exceptions from
-    `on_reply` propagate to the caller. `on_wait` is called before each wait for a retry. A gateway can be used in only
-    one event loop.
+    `on_reply` propagate to the caller. `on_wait` is called with the reason and the number of seconds before each wait
+    for a retry. A gateway can be used in only one event loop.
     """
 
     def __init__(
@@ -184,8 +126,10 @@ class Gateway:
         tracer: Tracer = UNTRACED,
     ) -> None:
         self.models = models
-        limits = limits or Limits(RunnerConfig(concurrency=_UNLIMITED, llm_calls=_UNLIMITED))
-        self._transport = transport or Live(limits, budget or Budget(), on_wait)
+        self._limits = limits or Limits(RunnerConfig(concurrency=_UNLIMITED, llm_calls=_UNLIMITED))
+        self._budget = budget or Budget()
+        self._on_wait = on_wait
+        self._transport = transport
         self._cache = cache
         self._shared = MemoryReplyCache() if cache is None else cache
         self._recall = recall
@@ -239,7 +183,7 @@ class Gateway:
                 reply = self._recall(key) or reply
             if reply is not None:
                 _log.info("%s call for pair %r: cached reply", call.role, call.pair_id)
-                if reply.prepaid and cache is not None and self._transport.claim(key, reply, cache):
+                if reply.prepaid and cache is not None and self._claim(key, reply, cache):
                     return replace(reply, prepaid=False)
                 return _as_cached(reply)
             if key not in self._flights:
@@ -258,7 +202,11 @@ class Gateway:
         """
         flight = self._flights[key] = asyncio.get_running_loop().create_future()
         try:
-            reply = await self._transport.send(model, call, key)
+            if self._transport is not None:
+                reply = await self._transport.send(model, call, key)
+            else:
+                async with self._limits.acquire_slot(model, call) as slot, self._budget.reserve():
+                    reply = await self._call_model(model, call, slot)
             if cache is not None:
                 cache.put(key, reply)
             flight.set_result(reply)
@@ -270,6 +218,49 @@ class Gateway:
             del self._flights[key]
             if not flight.done():
                 flight.set_result(None)
+
+    async def _call_model(self, model: LLM, call: Call, slot: Slot) -> Reply:
+        async def on_wait(wait: Wait) -> None:
+            if self._on_wait is not None:
+                self._on_wait(wait.reason, wait.seconds)
+            await slot.wait_for_retry(wait)
+
+        start = time.monotonic()
+        slot.mark_sent()
+        try:
+            reply = await ask_model(model, replace(call, on_wait=on_wait))
+        except ModelError as error:
+            self._budget.add(error.usage)
+            slot.record_failure(error)
+            seconds = time.monotonic() - start
+            _log.info(
+                "%s call for pair %r: no reply in %.2f s (%s)", call.role, call.pair_id, seconds, type(error).__name__
+            )
+            raise
+        self._budget.add(reply.usage)
+        slot.record_reply(reply)
+        reply = replace(reply, seconds=round(time.monotonic() - start, 3))
+        _log.info(
+            "%s call for pair %r: reply from %s in %.2f s, tokens: %d in (%d cached), %d out, calls: %d",
+            call.role,
+            call.pair_id,
+            reply.model,
+            reply.seconds,
+            reply.usage.input_tokens,
+            reply.usage.cached_input_tokens,
+            reply.usage.output_tokens,
+            reply.usage.calls,
+        )
+        return reply
+
+    def _claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
+        """Claim a prepaid reply and count its usage. Return False if another turn has already claimed the reply."""
+        if self._transport is not None:
+            return self._transport.claim(key, reply, cache)
+        claimed = cache.mark(key, prepaid=False)
+        if claimed:
+            self._budget.add(reply.usage)
+        return claimed
 
 
 async def ask_model(model: LLM, call: Call) -> Reply:

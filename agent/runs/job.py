@@ -17,7 +17,7 @@ from agent.runs.runner import Runner
 from agent.runs.spec import RunSpec
 from agent.runs.store.annotations import Key
 from agent.runs.store.run_folder import RunFolder
-from agent.streams import iterate, run_concurrently
+from agent.streams import Put, iterate, run_concurrently
 from agent.types import Annotation, Pair
 
 _SANDBOX = "sandbox"
@@ -69,6 +69,7 @@ class Job:
         self.folder = folder
         self._spec = spec
         self._rounds = spec.config.runner.rounds
+        self._variant = spec.pipeline.variant.name
         self._pairs = pairs
         self._runner = runner
         self._budget = budget
@@ -83,8 +84,8 @@ class Job:
         self.total = None if self._listed is None else self._listed * self._rounds
         self.finished = 0 if folder is None else sum(map(self._is_requested, folder.index.iterate_keys()))
 
-    async def annotate(self) -> AsyncGenerator[Annotation, None]:
-        """Iterate over the annotations.
+    async def annotate(self, put: Put[Annotation]) -> None:
+        """Pass each annotation to `put`.
 
         With `ordered`, they are in input order. Otherwise, finished annotations in the run folder come first, and the
         others follow in completion order.
@@ -92,7 +93,7 @@ class Job:
         if self.folder is not None and not self._ordered and self.finished:
             for annotation in self.folder.annotations():
                 if self._is_requested((annotation.id, annotation.round)):
-                    yield annotation
+                    await put(annotation)
         if self._batches is not None:
             await self._batches.wait_for_open_batches()
         while True:
@@ -103,7 +104,7 @@ class Job:
             async with aclosing(results):
                 async for result in results:
                     if result is not None:
-                        yield result
+                        await put(result)
             if self._batches is None or not self._deferred:
                 return
             await self._batches.send_and_wait()
@@ -140,10 +141,13 @@ class Job:
             if annotation is not None:
                 return annotation
         self._spec.check_pair(turn.pair)
-        recorder = Recorder(turn.pair)
+        recorder, values = Recorder(turn.pair), {"pair": turn.pair.id, "round": turn.round, "variant": self._variant}
         try:
             async with self._budget.enforce_deadline():
-                annotation = await self._runner.annotate(turn.pair, turn.round, recorder)
+                with self._spec.tracer.span("pair", "pair", **values) as record:
+                    annotation = await self._runner.annotate(turn.pair, turn.round, recorder)
+                    error = annotation.error and annotation.error.type
+                    record(label=annotation.label, decided_by=annotation.decided_by, error=error)
         except Deferred:
             self._deferred = True
             return None

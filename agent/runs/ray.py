@@ -24,13 +24,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agent.config import RunnerConfig
 from agent.errors import AgentError, ModelError, Outage, UsageError, needs_extra
-from agent.events import Event, Note, PairStarted, Waiting
+from agent.events import Note, PairStarted, Waiting
 from agent.llm.base import Call, Reply, Wait, get_address
 from agent.llm.gateway import Gateway
 from agent.pipeline.history import HistoryItem, ModelCall, Recorder
 from agent.runs.ray_worker import PACKAGE, Message, SandboxInfo, Worker, make_picklable
+from agent.runs.spec import RunSpec
 from agent.sandbox.folders import get_user_cache
 from agent.text import plural
 from agent.types import Annotation, Pair, Usage
@@ -65,17 +65,17 @@ class _PairRound:
 
 
 class RayEngine:
-    """Starts workers with `parts` (see `Worker.start`), and passes their events to `emit`."""
+    """Starts workers for the run of `spec`, and emits their events."""
 
-    def __init__(self, config: RunnerConfig, parts: tuple[Any, ...], emit: Callable[[Event], None]) -> None:
-        self.emit = emit
+    def __init__(self, spec: RunSpec) -> None:
+        self.emit = spec.emit
         self.numbers = count()
         self.ray: ModuleType
-        self.parts = b""
+        self.spec = b""
         self.workers = 0
         self.folder: str | None = None
-        self._config = config
-        self._parts = parts
+        self._config = spec.config.runner
+        self._spec = spec
         self._owns_ray = False
         self._handles: list[_WorkerHandle] = []
         self._queue = asyncio.Lock()
@@ -94,7 +94,7 @@ class RayEngine:
             import ray
             from ray import cloudpickle
         try:
-            self.ray, self.parts = ray, cloudpickle.dumps(self._parts)
+            self.ray, self.spec = ray, cloudpickle.dumps(self._spec.for_worker())
         except Exception as error:
             raise UsageError(
                 f"a model, node, language or sandbox cannot be sent to workers ({error}). With --engine ray, pass "
@@ -279,7 +279,7 @@ class _WorkerHandle:
             self._actor = self._ray.remote(Worker).options(**options).remote()
             try:
                 self.sandbox = info = await self._actor.start.remote(
-                    version(PACKAGE), self._engine.parts, self._engine.folder
+                    version(PACKAGE), self._engine.spec, self._engine.folder
                 )
                 failures, self.failure = 0, None
                 self._engine.emit(Note(f"worker on {info.node}: sandbox {info.name or 'not required'}"))

@@ -26,11 +26,12 @@ from agent.llm.base import LLM, Call, Reply, Wait, close
 from agent.llm.gateway import Gateway, ask_model
 from agent.llm.models import Models
 from agent.pipeline.history import Recorder
+from agent.runs.runner import PairRunner
 from agent.sandbox.base import SandboxBackend, SandboxLimits
 from agent.sandbox.dependencies.environments import REPORT_INTERVAL
 from agent.sandbox.select import choose
 from agent.tracing import export_traces
-from agent.types import Pair
+from agent.types import Annotation, Pair
 
 PACKAGE = "test-driven-annotator"
 Message = tuple[Any, ...]
@@ -61,11 +62,10 @@ class Worker:
         self._resources = AsyncExitStack()
         self._turns: dict[int, asyncio.Task[None]] = {}
 
-    async def start(self, driver_version: str, parts: bytes, folder: str | None = None) -> SandboxInfo:
+    async def start(self, driver_version: str, spec: bytes, folder: str | None = None) -> SandboxInfo:
         """Set up the models, the sandbox and the runner, and return where programs run.
 
-        `parts` is a pickled tuple: models, the user's backend (or None), settings for choosing a backend (or None),
-        tracing settings, and a runner factory. Relative paths in the settings start in `folder`, if it is set.
+        `spec` is a pickled `RunSpec`. Relative paths in its settings start in `folder`, if it is set.
 
         Raises:
             UsageError: this machine has a different version of the package than the driver, or lacks a module that
@@ -81,19 +81,20 @@ class Worker:
         if folder is not None:
             os.chdir(folder)  # modules are not imported from it, because it is not on `sys.path`
         try:
-            models, backend, config, tracing, make_runner = pickle.loads(parts)
+            run = replace(pickle.loads(spec), emit=self._emit)
         except (ImportError, AttributeError) as error:
             raise UsageError(f"{node} lacks a module that the run needs: {error}") from error
         # The environment variables of this node may enable LangSmith.
-        self._resources.enter_context(export_traces(tracing, lambda note: self._emit(Note(note))))
-        for model in models.list_models():
+        self._resources.enter_context(export_traces(run.config.tracing, lambda note: self._emit(Note(note))))
+        for model in run.models.list_models():
             self._resources.push_async_callback(close, model)
-        if config is not None:
-            backend = await choose(config, lambda note: self._emit(Note(note)))
+        backend = run.backend
+        if run.sandbox is not None:
+            backend = await choose(run.sandbox, lambda note: self._emit(Note(note)))
             backend.listen(lambda reason: self._emit(Waiting(reason, REPORT_INTERVAL)))
             self._resources.push_async_callback(backend.close)
-        self._gateway = RemoteGateway(models, self._send)
-        self._runner = make_runner(gateway=self._gateway, backend=backend, listener=self._emit)
+        self._gateway = RemoteGateway(run.models, self._send)
+        self._runner = PairRunner(run, self._gateway, backend)
         return SandboxInfo.of(backend, node)
 
     async def messages(self) -> bytes:
@@ -129,7 +130,7 @@ class Worker:
         _turn.set(number)
         recorder = Recorder(pair)
         try:
-            outcome = await self._runner.annotate(pair, round_number, recorder)
+            outcome: Annotation | Exception = await self._runner.annotate(pair, round_number, recorder)
         except Exception as error:  # noqa: BLE001 - raised in the driver
             outcome = make_picklable(error)
         self._send(("end", number, (outcome, recorder.history.events)))

@@ -5,25 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from agent.config import Config
 from agent.errors import Deferred, NodeError, PairError, PairTimeout
-from agent.events import Event, PairFinished, PairStarted, StepDone
+from agent.events import PairFinished, PairStarted, StepDone
 from agent.languages.base import Language
 from agent.llm.gateway import Gateway
 from agent.pipeline.asker import Asker
-from agent.pipeline.graph import Pipeline
 from agent.pipeline.history import NodeRun, Recorder
-from agent.pipeline.prompts import Prompts
 from agent.pipeline.state import State, Tools
+from agent.runs.spec import RunSpec
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.session import SandboxGates, SandboxSession, SharedExecutions
-from agent.tracing import UNTRACED, Tracer
+from agent.sandbox.session import SandboxGates, SandboxSession
 from agent.types import Annotation, ErrorInfo, Pair, Usage
 
 _log = logging.getLogger(__name__)
@@ -43,65 +40,40 @@ class Runner(Protocol):
 
 
 @dataclass
-class TracedRunner:
-    """A `Runner` that traces the work of another `Runner`."""
-
-    runner: Runner
-    tracer: Tracer
-    variant: str
-
-    async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
-        with self.tracer.span("pair", "pair", pair=pair.id, round=round_number, variant=self.variant) as record:
-            annotation = await self.runner.annotate(pair, round_number, recorder)
-            record(
-                label=annotation.label,
-                decided_by=annotation.decided_by,
-                error=annotation.error and annotation.error.type,
-            )
-            return annotation
-
-
-@dataclass
 class PairRunner:
-    """Runs pairs through a pipeline in this process.
+    """Runs pairs through the pipeline of `spec` in this process.
 
-    Pairs in unsupported languages run through the `fallback` pipeline. If there is none, they are skipped.
+    Pairs in unsupported languages run through the fallback pipeline. If there is none, they are skipped.
     """
 
-    pipeline: Pipeline
-    fallback: Pipeline | None
+    spec: RunSpec
     gateway: Gateway
-    prompts: Prompts
-    languages: Mapping[str, Language]
     backend: SandboxBackend | None
-    config: Config
-    executions: SharedExecutions | None
-    listener: Callable[[Event], None]
-    tracer: Tracer = UNTRACED
 
     @cached_property
     def _gates(self) -> SandboxGates:
+        config = self.spec.config
         return SandboxGates(
-            starting=asyncio.Semaphore(self.config.sandbox.starts),
-            running=asyncio.Semaphore(self.config.runner.sandboxes),
+            starting=asyncio.Semaphore(config.sandbox.starts), running=asyncio.Semaphore(config.runner.sandboxes)
         )
 
     async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
-        self.listener(PairStarted(pair.id, round_number))
+        spec, settings = self.spec, self.spec.config.pipeline
+        spec.emit(PairStarted(pair.id, round_number))
         started = since = time.monotonic()
         asker = Asker(
             self.gateway,
-            self.prompts,
+            spec.prompts,
             recorder,
             pair_id=pair.id,
             sample=round_number,
-            format_retries=self.config.pipeline.format_retries,
+            format_retries=settings.format_retries,
         )
         state: State = {"pair": pair}
-        if pair.language not in self.languages and self.fallback is None:
+        if pair.language not in spec.languages and spec.fallback is None:
             state["reason"] = f"skipped: language {pair.language!r} is not supported"
         error: ErrorInfo | None = None
-        limit = self.config.pipeline.pair_timeout
+        limit = settings.pair_timeout
         try:
             async with (
                 asyncio.timeout(limit) as deadline,
@@ -111,7 +83,7 @@ class PairRunner:
                     now = time.monotonic()
                     _record(recorder, node, update, round(now - since, 4))
                     since = now
-                    self.listener(StepDone(pair.id, node, update["outcome"], round_number))
+                    spec.emit(StepDone(pair.id, node, update["outcome"], round_number))
         except Deferred:
             self.gateway.mark_prepaid(recorder.history.model_calls)
             raise
@@ -135,7 +107,7 @@ class PairRunner:
             annotation.seconds,
             error and error.type,
         )
-        self.listener(PairFinished(annotation, generated="program" in state, executions=len(recorder.history.tests)))
+        spec.emit(PairFinished(annotation, generated="program" in state, executions=len(recorder.history.tests)))
         return annotation
 
     async def _iterate_steps(
@@ -145,8 +117,9 @@ class PairRunner:
 
         Yield the name, the state changes and the resulting state of each node that ran.
         """
-        language = self.languages.get(pair.language)
-        pipeline = self.pipeline if language is not None else self.fallback
+        spec, settings = self.spec, self.spec.config.pipeline
+        language = spec.languages.get(pair.language)
+        pipeline = spec.pipeline if language is not None else spec.fallback
         if pipeline is None:
             return
         session = None
@@ -154,12 +127,12 @@ class PairRunner:
             session = SandboxSession(
                 self.backend,
                 self._gates,
-                attempts=self.config.pipeline.sandbox_attempts,
+                attempts=settings.sandbox_attempts,
                 requirements=_get_requirements(pair),
-                executions=self.executions,
-                tracer=self.tracer,
+                executions=spec.executions,
+                tracer=spec.tracer,
             )
-        tools = Tools(asker, recorder, language or Language(pair.language), self.config.pipeline, session, self.tracer)
+        tools = Tools(asker, recorder, language or Language(pair.language), settings, session, spec.tracer)
         try:
             async with aclosing(pipeline.run({"pair": pair}, tools)) as steps:
                 async for step in steps:

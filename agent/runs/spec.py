@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent.config import Config, SandboxConfig, build_config
 from agent.errors import InputError, UsageError
@@ -23,12 +25,11 @@ from agent.pipeline.nodes.registry import BUILT_IN
 from agent.pipeline.prompts import Prompts
 from agent.pipeline.state import Node
 from agent.runs.batches import ResultsOnDisk, check_batch_support
-from agent.runs.runner import PairRunner
 from agent.sandbox.base import EnvironmentBuilder, SandboxBackend
 from agent.sandbox.dependencies.requirements import read_requirements
 from agent.sandbox.session import SharedExecutions
-from agent.tracing import Tracer, create_tracer
-from agent.types import Pair, check_type, normalise_language
+from agent.tracing import UNTRACED, Tracer, create_tracer
+from agent.types import Pair, normalise_language
 
 if TYPE_CHECKING:
     from agent.llm.openai import ApiKey
@@ -76,29 +77,8 @@ class AnnotatorOptions(ModelOptions, total=False):
     on_event: Callable[[Event], None] | None
 
 
-_MODEL_OPTIONS = ModelOptions.__optional_keys__
-_DEFAULTS: Mapping[str, Any] = {
-    **dict.fromkeys(sorted(AnnotatorOptions.__optional_keys__ - _MODEL_OPTIONS)),
-    "unsupported": "fail",
-    "retry_errors": False,
-}
-_PATH = (str, Path)
-_OBJECTS: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "sandbox": ((str, SandboxBackend), "'auto', 'docker', 'bwrap' or a SandboxBackend"),
-    "variant": ((str, Path, Mapping, Variant), "a name, a YAML file, a mapping or a Variant"),
-    "without": ((list, tuple), "a list of node names"),
-    "nodes": ((Mapping,), "a mapping of names to Node objects"),
-    "prompts": (_PATH, "a folder"),
-    "languages": ((list, tuple), "a list of Language objects"),
-    "unsupported": ((str,), "'fail', 'judge' or 'skip'"),
-    "run_dir": (_PATH, "a folder"),
-    "cache": ((*_PATH, ReplyCache), "a file or a ReplyCache"),
-    "retry_errors": ((bool,), "True or False"),
-    "config": ((Config, Mapping), 'a mapping such as {"runner.concurrency": 4}, or a Config'),
-    "executions": ((SharedExecutions,), "SharedExecutions"),
-    "on_event": ((Callable,), "a function"),  # type: ignore[dict-item]  # `isinstance` accepts it
-}
-"""Types of the arguments that are not settings, with descriptions for error messages."""
+_TYPES = get_type_hints(AnnotatorOptions, localns={"ApiKey": Any, "BaseChatModel": Any})
+_CHECKED_BY_MODELS = frozenset({"model", *ModelOptions.__optional_keys__})
 _SETTINGS = {
     "rounds": "runner.rounds",
     "concurrency": "runner.concurrency",
@@ -108,8 +88,7 @@ _SETTINGS = {
     "pair_timeout": "pipeline.pair_timeout",
     "sandbox": "sandbox.backend",
 }
-"""Arguments that are settings, whose values the configuration validates."""
-_UNSUPPORTED = ("fail", "judge", "skip")
+"""Arguments that are settings. The configuration validates their ranges."""
 _SANDBOX_IDENTITY = ("image", "mount_ro", "requirements", "exclude_newer", "python")
 
 
@@ -148,44 +127,45 @@ class RunSpec:
             UsageError: an argument has a wrong type or value, or two arguments are mutually exclusive.
             InputError: a file of replies cannot be read.
         """
-        arguments: dict[str, Any] = {**_DEFAULTS, **options}
-        model_options = {name: arguments.pop(name) for name in options.keys() - _DEFAULTS.keys()}
-        _check_objects(arguments, model_options)
-        config, nodes = _merge_config(arguments), arguments["nodes"] or {}
-        models, roles = Models.of(arguments["model"], **model_options), collect_known_roles({**BUILT_IN, **nodes})
+        _check_types(options)
+        arguments: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        config, nodes = _merge_config(arguments), arguments.get("nodes", {})
+        model_options = {name: arguments[name] for name in arguments.keys() & ModelOptions.__optional_keys__}
+        models, roles = Models.of(arguments.get("model"), **model_options), collect_known_roles({**BUILT_IN, **nodes})
         models.check(role.name for role in roles)
-        without = tuple(arguments["without"] or ())
-        pipeline = build(arguments["variant"] or config.variant, without=without, nodes=nodes)
+        pipeline = build(arguments.get("variant", config.variant), without=arguments.get("without", ()), nodes=nodes)
         criterion = config.pipeline.criterion or pipeline.variant.criterion
-        config = build_config({"pipeline.criterion": criterion}, config)
+        settings = config.pipeline.model_copy(update={"criterion": criterion})
         fallback = None if pipeline.needs_language else pipeline
-        if fallback is None and arguments["unsupported"] == "judge":
+        unsupported = arguments.get("unsupported", "fail")
+        if fallback is None and unsupported == "judge":
             fallback = build("single_llm", nodes=nodes)
         for role in (*pipeline.roles, *(fallback.roles if fallback else ())):
             models.for_role(role)
-        run_dir, cache = (_as_path(arguments[name]) for name in ("run_dir", "cache"))
-        budget, backend, executions = (arguments[name] for name in ("budget", "sandbox", "executions"))
+        values = map(arguments.get, ("run_dir", "cache", "prompts"))
+        run_dir, cache, prompts = (Path(value) if isinstance(value, str) else value for value in values)
+        budget, backend, executions = (arguments.get(name) for name in ("budget", "sandbox", "executions"))
         if executions is not None and config.runner.engine == "ray":
             raise UsageError("execution results can be shared only within one process: remove --engine ray (engine)")
         if config.runner.batch:
             check_batch_support(config.runner, models, run_dir, cache)
             executions = executions or SharedExecutions(ResultsOnDisk())
         return cls(
-            config=config,
+            config=config.model_copy(update={"pipeline": settings}),
             models=models,
             pipeline=pipeline,
             fallback=fallback,
-            prompts=Prompts(_as_path(arguments["prompts"]), roles),
+            prompts=Prompts(prompts, roles),
             nodes=nodes,
-            user_languages={normalise_language(language.name): language for language in arguments["languages"] or ()},
-            unsupported=arguments["unsupported"],
+            user_languages={normalise_language(language.name): language for language in arguments.get("languages", ())},
+            unsupported=unsupported,
             run_dir=run_dir,
             cache=cache,
-            retry_errors=arguments["retry_errors"],
+            retry_errors=arguments.get("retry_errors", False),
             budget=budget if isinstance(budget, Budget) else None,
             backend=None if isinstance(backend, str) else backend,
             executions=executions,
-            emit=arguments["on_event"] or (lambda _event: None),
+            emit=arguments.get("on_event", _ignore),
             tracer=create_tracer(config.tracing),
         )
 
@@ -199,17 +179,11 @@ class RunSpec:
         """The settings for choosing a sandbox backend; None if no sandbox is needed or the user passed a backend."""
         return self.config.sandbox if self.pipeline.uses_sandbox and self.backend is None else None
 
-    def make_runner_factory(self) -> Callable[..., PairRunner]:
-        """Return a picklable function that creates a runner from a gateway, a backend and a listener."""
-        return partial(
-            PairRunner,
-            pipeline=self.pipeline,
-            fallback=self.fallback,
-            prompts=self.prompts,
-            languages=self.languages,
-            config=self.config,
-            executions=self.executions,
-        )
+    def for_worker(self) -> RunSpec:
+        """Return a copy for a worker, without the parts that only the driver uses and that may not be picklable."""
+        # the driver sends the OpenTelemetry spans
+        config = self.config.model_copy(update={"tracing": self.config.tracing.model_copy(update={"otel": False})})
+        return replace(self, config=config, cache=None, budget=None, emit=_ignore, tracer=UNTRACED)
 
     def check_pair(self, pair: Pair) -> None:
         """Check that the language of a pair is supported.
@@ -244,26 +218,32 @@ class RunSpec:
         }
 
 
-def _as_path(value: Any) -> Any:
-    return Path(value) if isinstance(value, str) else value
+def _ignore(_event: Event) -> None:
+    """Ignore an event."""
 
 
-def _check_objects(arguments: Mapping[str, Any], model_options: Mapping[str, Any]) -> None:
-    for name, (kinds, expected) in _OBJECTS.items():
-        check_type(name, arguments[name], kinds, expected)
-    if arguments["unsupported"] not in _UNSUPPORTED:
-        raise UsageError(f"unsupported={arguments['unsupported']!r:.60}: expected {_OBJECTS['unsupported'][1]}")
-    for language in arguments["languages"] or ():
-        check_type("languages", language, (Language,), _OBJECTS["languages"][1])
+def _check_types(options: AnnotatorOptions) -> None:
+    for name, value in options.items():
+        if name not in _TYPES:
+            near = ", ".join(get_close_matches(name, _TYPES))
+            raise UsageError(f"unknown argument {name!r}" + (f", did you mean {near}?" if near else ""))
+        try:
+            if name not in _CHECKED_BY_MODELS and value is not None:
+                _make_validator(name).validate_python(value)
+        except ValidationError:
+            expected = AnnotatorOptions.__annotations__[name].__forward_arg__
+            raise UsageError(f"{name}={value!r:.60} is of type {type(value).__name__}; expected {expected}") from None
+    for language in options.get("languages") or ():
         _check_attributes("languages", language, name=str, fence=str)
-    for node in (arguments["nodes"] or {}).values():
-        check_type("nodes", node, (Node,), _OBJECTS["nodes"][1])
+    for node in (options.get("nodes") or {}).values():
         _check_attributes("nodes", node, outcomes=Mapping)
-    if isinstance(arguments["sandbox"], SandboxBackend):
-        _check_attributes("sandbox", arguments["sandbox"], name=str, environments=EnvironmentBuilder)
-    for name in model_options.keys() - _MODEL_OPTIONS:
-        near = ", ".join(get_close_matches(name, [*arguments, *_MODEL_OPTIONS]))
-        raise UsageError(f"unknown argument {name!r}" + (f", did you mean {near}?" if near else ""))
+    if isinstance(sandbox := options.get("sandbox"), SandboxBackend):
+        _check_attributes("sandbox", sandbox, name=str, environments=EnvironmentBuilder)
+
+
+@cache
+def _make_validator(argument: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_TYPES[argument], config=ConfigDict(arbitrary_types_allowed=True, strict=True))
 
 
 def _check_attributes(argument: str, value: object, **kinds: type) -> None:
@@ -273,14 +253,16 @@ def _check_attributes(argument: str, value: object, **kinds: type) -> None:
 
 
 def _merge_config(arguments: Mapping[str, Any]) -> Config:
-    config = arguments["config"]
-    base = config if isinstance(config, Config) else build_config(config or {})
-    settings = {
-        key: arguments[name]
+    """Build the configuration once: from `config`, overridden by the arguments that are settings."""
+    names = {
+        key: name
         for name, key in _SETTINGS.items()
-        if arguments[name] is not None and not isinstance(arguments[name], SandboxBackend | Budget)
+        if name in arguments and not isinstance(arguments[name], SandboxBackend | Budget)
     }
-    return build_config(settings, base, labels={key: name for name, key in _SETTINGS.items()}, strict=True)
+    config, settings = arguments.get("config", {}), {key: arguments[name] for key, name in names.items()}
+    if not isinstance(config, Config):
+        return build_config({**config, **settings}, labels=names)
+    return build_config(settings, config, labels=names)
 
 
 def _identify_sandbox(sandbox: SandboxConfig) -> dict[str, Any]:

@@ -9,8 +9,7 @@ import pytest
 
 from agent.config import Config, RunnerConfig
 from agent.evaluation.forecast import CHARACTERS_PER_TOKEN, Forecast, forecast_run
-from agent.llm.models import Models
-from agent.pipeline.graph import load_variant
+from agent.runs.spec import RunSpec
 from agent.types import Pair
 from tests.llm.server import free_port
 
@@ -25,10 +24,9 @@ def make_pairs(count: int, queries: int | None = None) -> list[Pair]:
 
 
 def forecast(pairs: list[Pair], variant: str = "ps_tpg_fa", model: str = MODEL, **runner: Any) -> Forecast:
-    models = Models.of(model, base_url=f"http://127.0.0.1:{free_port()}/v1")
-    config = Config(runner=RunnerConfig(**{"concurrency": 8, **runner}))
-    gone = Path("gone")
-    prediction = forecast_run(pairs, load_variant(variant), models, config, out=gone, cache=gone)
+    config = Config(variant=variant, runner=RunnerConfig(**{"concurrency": 8, **runner}))
+    spec = RunSpec.of({"model": model, "base_url": f"http://127.0.0.1:{free_port()}/v1", "config": config})
+    prediction = forecast_run(pairs, spec, Path("gone"))
     assert prediction is not None
     return prediction
 
