@@ -16,8 +16,8 @@ CONCRETE = (
     "from agent.sandbox.docker.backend import DockerBackend",
     "from agent.sandbox import docker",
     "from agent.llm.openai import OpenAIModel",
-    "from agent.languages.python import PythonLanguage",
-    "if TYPE_CHECKING:\n    from agent.runs.store import RunFolder",
+    "from agent.languages.python.language import PythonLanguage",
+    "if TYPE_CHECKING:\n    from agent.runs.store.run_folder import RunFolder",
     "import docker",
 )
 

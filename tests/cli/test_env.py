@@ -25,7 +25,7 @@ from tests.sandbox.stores import publish_wheel
 from tests.sandbox.wheelhouse import make_wheel
 
 DAY = 24 * 3600
-BWRAP = EnvOptions(values={"sandbox.backend": "bwrap"})
+BWRAP = EnvOptions(sandbox="bwrap")
 NO_ENGINE = {"DOCKER_HOST": "tcp://127.0.0.1:9"}
 pytestmark = pytest.mark.bwrap
 

@@ -30,8 +30,8 @@ def test_verbose_logs_to_standard_error_and_log_file_to_a_file(agent: Commands) 
     for line in (
         r"agent\.llm\.openai: screen call for pair 'p\\n0': attempt 2 in [\d.]+ s",
         r"agent\.llm\.gateway: screen call for pair 'p\\n0': reply from \S+ in [\d.]+ s, tokens: 2000 in \(0 cached\)",
-        r"agent\.llm\.asker: arbitrate call for pair 'p\\n0': reply 1\b",
-        r"agent\.runner: pair 'p\\n0', round 0: label 1, decided by arbitrate, [\d.]+ s, error: None",
+        r"agent\.pipeline\.asker: arbitrate call for pair 'p\\n0': reply 1\b",
+        r"agent\.runs\.runner: pair 'p\\n0', round 0: label 1, decided by arbitrate, [\d.]+ s, error: None",
     ):
         assert re.search(line, log), line
         assert re.search(line, done.err), line

@@ -14,7 +14,7 @@ import pytest
 
 _READ = """
 import re, sys
-from agent.datasets import read_pairs
+from agent.datasets.reading import read_pairs
 try:
     print(len(read_pairs(sys.argv[1])))
 except Exception as error:

@@ -52,7 +52,7 @@ WRITERS = """
 import os, sys
 from pathlib import Path
 from agent.llm.base import Reply
-from agent.runs.store import SqliteReplyCache
+from agent.runs.store.cache import SqliteReplyCache
 children = []
 for writer in range(4):
     pid = os.fork()
