@@ -64,7 +64,7 @@ def read_list(stores: Mapping[str, BackendFactory], capsys: pytest.CaptureFixtur
 
 def prune(stores: Mapping[str, BackendFactory], *settings: str, **options: Any) -> None:
     arguments = {"older_than": None, "everything": False, "dry_run": False, "as_json": False, **options}
-    env.prune(replace(BWRAP, settings=list(settings)), backends=stores, **arguments)
+    env.prune(replace(BWRAP, assignments=list(settings)), backends=stores, **arguments)
 
 
 def test_environments_stores_and_totals_are_listed(
