@@ -90,7 +90,7 @@ PYTHON = [
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ChatServer]:
-    """A server whose model labels every pair a match, prefers second codes, and embeds the lengths of texts."""
+    """A server whose model labels every pair a match, prefers second snippets, and embeds the lengths of texts."""
     reply = json.dumps({"reason": "adds", "verdict": "match", "intent": "yes", "label": 1, "better": "second"})
 
     def respond(request: Request) -> Answer:

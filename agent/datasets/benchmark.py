@@ -12,19 +12,19 @@ from agent.datasets.encoding import dumps
 Grades = Mapping[str, int]
 """The grades for one query, keyed by code id.
 
-A grade of 1 or more means that the code is relevant. A grade of 0 means that the code was judged not relevant. Codes
+A grade of 1 or more means that the snippet is relevant. A grade of 0 means that it was judged not relevant. Snippets
 without a grade are unjudged.
 """
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Queries, a corpus of code snippets (*codes*), and grades.
+    """Queries, a corpus of code snippets, and grades.
 
-    `queries` and `codes` map ids to texts in the benchmark's order. No two codes have the same text. `grades` maps
+    `queries` and `codes` map ids to texts in the benchmark's order. No two snippets have the same text. `grades` maps
     query ids to grades. `answers` maps query ids to code that answers the query. Only Neural Code Search has answers,
     and they need not be in the corpus. `notes` help readers interpret the scores. For example, they list merged
-    duplicates and skipped rows. `duplicates` maps the ids of merged codes to the ids of the codes that replace them.
+    duplicates and skipped rows. `duplicates` maps the ids of merged snippets to the ids of their replacements.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Benchmark:
     def sha256(self) -> str:
         """SHA-256 (hex) of the content.
 
-        The hash depends on the order of queries and codes, but not on the order of grades and answers.
+        The hash depends on the order of queries and snippets, but not on the order of grades and answers.
         """
         digest = hashlib.sha256()
         for part in (self.queries, self.codes):

@@ -21,7 +21,7 @@ KNOWN: Names = {
     "language": ("language",),
     "context": ("context",),
 }
-# Files of queries alone, and files of codes alone.
+# Files of queries alone, and files of snippets alone.
 QUERIES: Names = {
     **KNOWN,
     "id": ("id", "_id", "query-id", "query-idx", "idx"),

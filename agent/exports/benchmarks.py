@@ -125,7 +125,7 @@ def write_cosqa_plus(export: Export, folder: Path) -> None:
             pairs.add(record)
             if row["label"] == 1:
                 matches.add(record)
-        counts = (plural(queries.count, "query", "queries"), plural(codes.count, "code"))
+        counts = (plural(queries.count, "query", "queries"), plural(codes.count, "snippet"))
         export.notes.append(" · ".join(counts))
 
 

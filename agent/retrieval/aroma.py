@@ -164,9 +164,9 @@ def _extract_token_features(code: str) -> Features:
 
 
 class AromaJudge:
-    """Judges codes by their similarity to the benchmark's answers.
+    """Judges snippets by their similarity to the benchmark's answers.
 
-    If the benchmark has no answers, the codes labelled relevant are used as answers.
+    If the benchmark has no answers, the snippets labelled relevant are used as answers.
     """
 
     def __init__(self, benchmark: Benchmark) -> None:
@@ -176,9 +176,9 @@ class AromaJudge:
     def judge(
         self, retrieved: Mapping[str, Iterable[str]], progress: Progress = lambda *_: None
     ) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
-        """Grade each query's retrieved codes as 1 or 0. Returns the grades, keyed by query id, and notes for the user.
+        """Grade each query's retrieved snippets as 1 or 0. Returns grades, keyed by query id, and notes for the user.
 
-        Queries without a parsable answer and codes that do not parse are skipped.
+        Queries without a parsable answer and snippets that do not parse are skipped.
         """
         codes = self._benchmark.codes
         grades: dict[str, dict[str, int]] = {}
@@ -202,10 +202,10 @@ class AromaJudge:
         return [self._benchmark.codes[code] for code, grade in grades.items() if grade > 0]
 
     def _iterate_notes(self, pairs: int, answered: int, unparsable: int) -> Iterator[str]:
-        reference = "the benchmark's answers" if self._benchmark.answers else "codes labelled relevant"
+        reference = "the benchmark's answers" if self._benchmark.answers else "snippets labelled relevant"
         yield (
             f"{plural(pairs, 'result')} judged by Aroma similarity to {reference}, with a threshold of {THRESHOLD} "
-            "(as in Neural Code Search). Codes that no searcher retrieved do not affect recall"
+            "(as in Neural Code Search). Snippets that no searcher retrieved do not affect recall"
         )
         if self._benchmark.language != "python":
             language = self._benchmark.language

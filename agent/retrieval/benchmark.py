@@ -32,15 +32,15 @@ def open_benchmark(
     """Open a published benchmark or an annotation run. The format is detected from the content.
 
     Args:
-        codes: files (or glob patterns) that contain the codes to search, for formats that store codes separately. For a
-            run, these codes are added to the codes in the run.
-        language: language of the codes. Required if a run or folder contains several languages. Defaults to the only
+        codes: files (or glob patterns) that contain the snippets to search, for formats that store snippets separately.
+            For a run, these snippets are added to those in the run.
+        language: language of the snippets. Required if a run or folder contains several languages. Defaults to the only
             language in the benchmark, or to Python.
         split: split to read from a BEIR folder or a folder of `agent corpus`. Defaults to `test`, or to all files
             if a BEIR folder has no judgements.
         with_generated: include all generated code. By default, a reviewer must have confirmed it.
         mapping: names of the fields of a table of pairs, as in `read_pairs`.
-        own_ids: identify the queries and codes of pairs by the ids of the pairs. By default, they are numbered.
+        own_ids: identify the queries and snippets of pairs by the ids of the pairs. By default, they are numbered.
 
     Raises:
         UsageError: a required argument is missing, or an argument does not apply to the format.
@@ -55,7 +55,7 @@ def open_benchmark(
 
 
 def includes_codes(path: Path, mapping: FieldMap = None) -> bool:
-    """Return whether a benchmark includes its codes, so that `open_benchmark` needs no `codes`.
+    """Return whether a benchmark includes its snippets, so that `open_benchmark` needs no `codes`.
 
     Raises:
         InputError, ExtraMissing: see `open_benchmark`.
@@ -64,11 +64,11 @@ def includes_codes(path: Path, mapping: FieldMap = None) -> bool:
 
 
 def _read_run(path: Path, request: BenchmarkRequest) -> Benchmark:
-    """Read a run as a benchmark. Codes with label 1 are relevant, and codes with label 0 are not.
+    """Read a run as a benchmark. Snippets with label 1 are relevant, and snippets with label 0 are not.
 
     A pair without a label is unjudged. If a run has several rounds, the majority label is used. Identical queries are
-    merged, and so are identical codes. Ids are assigned in input order: `q1`, `q2`, … for queries and `c1`, `c2`, … for
-    codes. With `own_ids`, they are the ids of the first pairs with the query and with the code.
+    merged, and so are identical snippets. Ids are assigned in input order: `q1`, `q2`, … for queries and `c1`, `c2`, …
+    for snippets. With `own_ids`, they are the ids of the first pairs with the query and with the snippet.
     """
     builder, languages, unlabelled = BenchmarkBuilder(path, request), dict[str, None](), 0
     queries, codes = dict[str, str](), dict[str, str]()

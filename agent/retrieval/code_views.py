@@ -35,13 +35,13 @@ _END = re.compile(
 
 
 def apply_code_view(benchmark: Benchmark, name: str, progress: Progress) -> tuple[Sequence[str], tuple[str, ...]]:
-    """Apply a view to a benchmark's codes. Returns the resulting texts, and notes on unparsable and empty codes.
+    """Apply a view to a benchmark's snippets. Returns the resulting texts, and notes on unparsable and empty snippets.
 
-    Code that does not parse, such as Python 2 code, is returned in full. Different codes can have identical views. Such
-    codes tie in the rankings.
+    Code that does not parse, such as Python 2 code, is returned in full. Different snippets can have identical views.
+    Such snippets tie in the rankings.
 
     Raises:
-        UsageError: a view other than `full` was requested, and the codes are not Python.
+        UsageError: a view other than `full` was requested, and the snippets are not Python.
     """
     codes = list(benchmark.codes.values())
     if name == FULL:
@@ -53,7 +53,7 @@ def apply_code_view(benchmark: Benchmark, name: str, progress: Progress) -> tupl
     views = [extract_view(code, name) for code in report_progress(codes, "extracting code views", progress)]
     unparsable = sum(text is None for text in views)
     empty = sum(text is not None and not text.strip() for text in views)
-    total = f"of {len(codes):,} codes"
+    total = f"of {len(codes):,} snippets"
     notes = (
         (
             unparsable,

@@ -54,8 +54,8 @@ class RankingRecord(BaseModel):
     """The manifest entry for a complete ranking, with its origin and cost.
 
     `kind` is `searched` for a ranking computed by a searcher, or `taken` for an imported run file. `depth` is the
-    maximum number of codes per query, not counting ties. It is None if it is unknown (in some imported rankings, and in
-    folders written by earlier versions of this package). `seconds` maps `index` and `search` to durations.
+    maximum number of snippets per query, not counting ties. It is None if it is unknown (in some imported rankings, and
+    in folders written by earlier versions of this package). `seconds` maps `index` and `search` to durations.
     `peak_memory_mb` is measured for the whole process. `found` is the number of lines in the run file. `libraries` maps
     library names to versions. `training` describes how `agent train` trained the searcher.
     """
@@ -154,7 +154,7 @@ class RetrievalFolder:
         """Open the folder's benchmark again.
 
         Raises:
-            RunFolderError: the queries, codes or grades have changed. The message lists the differences.
+            RunFolderError: the queries, snippets or grades have changed. The message lists the differences.
             UsageError: the benchmark cannot be opened (see `open_benchmark`).
         """
         source, root = self._manifest.source, self.path.resolve()

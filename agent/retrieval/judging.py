@@ -1,7 +1,7 @@
 """Collects unjudged search results in a pool for the annotator, and records who judged each pair.
 
-Pairs are added to the pool (`pool.jsonl`) but never removed. The pool contains each pair of a query and a code once,
-even if several searchers retrieved the code. The annotator's labels for the pool are stored in a separate run
+Pairs are added to the pool (`pool.jsonl`) but never removed. The pool contains each pair of a query and a snippet once,
+even if several searchers retrieved the snippet. The annotator's labels for the pool are stored in a separate run
 (`judged/`). The benchmark's labels (`qrels.tsv`) never change. `judgements.tsv` contains both sets of labels, with a
 column for the judge. `judgements.qrels` contains the same labels in TREC format for other tools. If the benchmark and
 the annotator both judge a pair, the benchmark's label takes precedence.
@@ -35,7 +35,7 @@ BENCHMARK = "benchmark"
 
 
 def rank_top_codes(scores: Mapping[str, float], depth: int) -> dict[str, int]:
-    """Return the ranks of the top `depth` codes, and of codes that tie with the last one. Tied codes share a rank."""
+    """Return the ranks of the top `depth` snippets and of those tied with the last one. Tied snippets share a rank."""
     ascending = sorted(scores.values())
     ranks = {code: len(ascending) - bisect_right(ascending, score) + 1 for code, score in scores.items()}
     return {code: rank for code, rank in ranks.items() if rank <= depth}
@@ -67,8 +67,8 @@ def collect_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> J
     """Collect unjudged results from the top `depth` of each searcher's ranking. Does not write the pool.
 
     New pairs are sorted by query (in the benchmark's order), and then by best rank. The `meta` of a pair contains the
-    query id, the code id, and the rank of the code in each searcher's ranking. Pairs that are already in the pool never
-    change. Blank codes are skipped.
+    query id, the code id, and the rank of the snippet in each searcher's ranking. Pairs that are already in the pool
+    never change. Blank snippets are skipped.
 
     Raises:
         InputError: a ranking or the pool is malformed, or a ranking contains an id that is not in the benchmark.
@@ -79,7 +79,7 @@ def collect_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> J
 
     def check(query: str, code: str) -> None:
         if query not in benchmark.queries or code not in benchmark.codes:
-            raise ValueError(f"query {query[:60]!r} or code {code[:60]!r} is not in the benchmark")
+            raise ValueError(f"query {query[:60]!r} or snippet {code[:60]!r} is not in the benchmark")
 
     new_codes: dict[str, dict[str, dict[str, int]]] = {query: {} for query in benchmark.queries}
     for searcher in folder.rankings:
@@ -207,7 +207,7 @@ def read_labels(folder: RetrievalFolder, judge: LabelSource = "labels", progress
     """Read the relevance judgements for scoring.
 
     `judge` selects the source of the judgements: `labels` for the judgements from the benchmark and the annotator, or
-    `benchmark` for the judgements from the benchmark only. With `aroma`, every retrieved code is judged by its
+    `benchmark` for the judgements from the benchmark only. With `aroma`, every retrieved snippet is judged by its
     similarity to an answer, and queries without a parsable answer are skipped.
 
     Raises:

@@ -1,14 +1,14 @@
-"""Computes metrics for rankings. If codes tie, a metric is averaged over all possible orders of the tied codes.
+"""Computes metrics for rankings. If snippets tie, a metric is averaged over all possible orders of the tied snippets.
 
-A ranking maps codes to scores. A query has `R` relevant codes (grade 1 or more) and `N` codes judged not relevant.
-Codes with equal scores form a *group* of `n` codes, `r` of which are relevant. `a` codes rank above the group, and `t`
-of the group's ranks are among the first k. All n! orders of a group are equally likely. Precision, recall, success,
-reciprocal rank, average precision and nDCG use the closed forms from McSherry and Najork: Computing information
-retrieval performance measures efficiently in the presence of tied scores (ECIR 2008). The docstrings of the other
-metrics derive their expected values. Without ties, each metric has its usual value.
+A ranking maps snippets to scores. A query has `R` relevant snippets (grade 1 or more) and `N` snippets judged not
+relevant. Snippets with equal scores form a *group* of `n` snippets, `r` of which are relevant. `a` snippets rank above
+the group, and `t` of the group's ranks are among the first k. All n! orders of a group are equally likely. Precision,
+recall, success, reciprocal rank, average precision and nDCG use the closed forms from McSherry and Najork: Computing
+information retrieval performance measures efficiently in the presence of tied scores (ECIR 2008). The docstrings of the
+other metrics derive their expected values. Without ties, each metric has its usual value.
 
-A code that is not in the ranking was not retrieved and has no rank. A query without relevant codes scores 0 in every
-metric except Judged@k. Metrics that are not defined here are computed by ir-measures if it supports them (see
+A snippet that is not in the ranking was not retrieved and has no rank. A query without relevant snippets scores 0 in
+every metric except Judged@k. Metrics that are not defined here are computed by ir-measures if it supports them (see
 `get_metric`).
 """
 
@@ -33,10 +33,10 @@ DEFAULT_METRICS = ("nDCG@10", "RR", "AP", "MMRR", "R@10", "R@100", "Success@1", 
 
 @dataclass(frozen=True)
 class TieGroup:
-    """A group of codes with equal scores.
+    """A group of snippets with equal scores.
 
-    `above` is the number of codes above the group. `size` is the number of codes in the group. `judged` and `relevant`
-    are the numbers of judged and relevant codes among them. `gain` is the sum of the grades of the relevant codes.
+    `above` is the number of snippets above the group. `size` is the number of snippets in it. `judged` and `relevant`
+    are the numbers of judged and relevant snippets in it. `gain` is the sum of the grades of the relevant snippets.
     """
 
     above: int
@@ -60,7 +60,7 @@ class QueryRanking:
 
     @cached_property
     def groups(self) -> tuple[TieGroup, ...]:
-        """The groups that contain judged codes, best first."""
+        """The groups that contain judged snippets, best first."""
         grades: defaultdict[float, list[int]] = defaultdict(list)
         for code, grade in self.grades.items():
             if code in self.scores:
@@ -76,21 +76,21 @@ class QueryRanking:
 
     @cached_property
     def hits(self) -> tuple[TieGroup, ...]:
-        """The groups that contain relevant codes, best first."""
+        """The groups that contain relevant snippets, best first."""
         return tuple(group for group in self.groups if group.relevant)
 
     @cached_property
     def relevant(self) -> int:
-        """R, the number of relevant codes, retrieved or not."""
+        """R, the number of relevant snippets, retrieved or not."""
         return sum(grade > 0 for grade in self.grades.values())
 
 
 def ndcg(ranking: QueryRanking, k: int | None = None) -> float:
     """Compute nDCG@k (normalised discounted cumulative gain): DCG@k divided by the DCG@k of the ideal ranking.
 
-    DCG@k is the sum of grade_i / log2(i + 1) over the ranks i ≤ k, where grade_i is the grade of the code at rank i.
+    DCG@k is the sum of grade_i / log2(i + 1) over the ranks i ≤ k, where grade_i is the grade of the snippet at rank i.
     Source: Järvelin and Kekäläinen 2002. The gain is linear and the discount is log2, which matches trec_eval's
-    `ndcg_cut` (or `ndcg` without a cut-off). If codes tie, each of their ranks has the mean gain of the tied codes.
+    `ndcg_cut` (or `ndcg` without a cut-off). If snippets tie, each of their ranks has the mean of their gains.
     """
     gain = sum(group.gain / group.size * sum(1 / log2(i + 1) for i in group.ranks_within(k)) for group in ranking.hits)
     best = sorted((grade for grade in ranking.grades.values() if grade > 0), reverse=True)
@@ -98,27 +98,27 @@ def ndcg(ranking: QueryRanking, k: int | None = None) -> float:
 
 
 def precision(ranking: QueryRanking, k: int) -> float:
-    """Compute P@k (precision): the number of relevant codes among the first k, divided by k.
+    """Compute P@k (precision): the number of relevant snippets among the first k, divided by k.
 
-    The divisor is k even if fewer codes are retrieved. With ties, the expected value is the sum of r · t / n over the
-    groups of tied codes, divided by k. A group has n codes, of which r are relevant, and t of its ranks are among the
-    first k.
+    The divisor is k even if fewer snippets are retrieved. With ties, the expected value is the sum of r · t / n over
+    the groups of tied snippets, divided by k. A group has n snippets, of which r are relevant, and t of its ranks are
+    among the first k.
     """
     return sum(group.relevant * len(group.ranks_within(k)) / group.size for group in ranking.hits) / k
 
 
 def recall(ranking: QueryRanking, k: int) -> float:
-    """Compute R@k (recall): the share of all relevant codes that are among the first k."""
+    """Compute R@k (recall): the share of all relevant snippets that are among the first k."""
     return precision(ranking, k) * k / ranking.relevant
 
 
 def success(ranking: QueryRanking, k: int) -> float:
-    """Compute Success@k: 1 if a relevant code is among the first k, otherwise 0.
+    """Compute Success@k: 1 if a relevant snippet is among the first k, otherwise 0.
 
     Answered@k in Neural Code Search is the number of queries for which Success@k is 1. With ties, the expected value is
-    1 − C(n − r, t) / C(n, t) for the first group of tied codes that contains a relevant code. The group has n codes, of
-    which r are relevant, and t of its ranks are among the first k. The fraction is the probability that none of these t
-    ranks has a relevant code.
+    1 − C(n − r, t) / C(n, t) for the first group of tied snippets that contains a relevant snippet. The group has n
+    snippets, of which r are relevant, and t of its ranks are among the first k. The fraction is the probability that
+    none of these t ranks has a relevant snippet.
     """
     if not ranking.hits:
         return 0.0
@@ -128,11 +128,11 @@ def success(ranking: QueryRanking, k: int) -> float:
 
 
 def reciprocal_rank(ranking: QueryRanking, k: int | None = None) -> float:
-    """Compute RR (reciprocal rank): 1 divided by the rank of the first relevant code.
+    """Compute RR (reciprocal rank): 1 divided by the rank of the first relevant snippet.
 
-    RR is 0 if no relevant code is retrieved. RR@k considers only the first k codes. With ties, the expected value is
-    the sum of C(n − i, r − 1) / C(n, r) / (a + i) over the positions i in the first group of tied codes that contains a
-    relevant code. The group has n codes, of which r are relevant, and `a` codes rank above it.
+    RR is 0 if no relevant snippet is retrieved. RR@k considers only the first k snippets. With ties, the expected value
+    is the sum of C(n − i, r − 1) / C(n, r) / (a + i) over the positions i in the first group of tied snippets that
+    contains a relevant snippet. The group has n snippets, of which r are relevant, and `a` snippets rank above it.
     """
     if not ranking.hits:
         return 0.0
@@ -146,12 +146,12 @@ def reciprocal_rank(ranking: QueryRanking, k: int | None = None) -> float:
 
 
 def compute_first_rank(ranking: QueryRanking) -> float | None:
-    """Compute FRank: the rank of the first relevant code. Returns None if no relevant code is retrieved.
+    """Compute FRank: the rank of the first relevant snippet. Returns None if no relevant snippet is retrieved.
 
     Source: Neural Code Search's score sheet. With ties, the expected value is a + (n + 1) / (r + 1) for the first group
-    of tied codes that contains a relevant code. The group has n codes, of which r are relevant, and `a` codes rank
-    above it. Without ties, the reciprocal of FRank equals RR (reciprocal rank). With ties, the reciprocal of FRank is
-    at most RR.
+    of tied snippets that contains a relevant snippet. The group has n snippets, of which r are relevant, and `a`
+    snippets rank above it. Without ties, the reciprocal of FRank equals RR (reciprocal rank). With ties, the reciprocal
+    of FRank is at most RR.
     """
     if not ranking.hits:
         return None
@@ -160,17 +160,17 @@ def compute_first_rank(ranking: QueryRanking) -> float | None:
 
 
 def average_precision(ranking: QueryRanking, k: int | None = None, divisor: str = "all") -> float:
-    """Compute AP (average precision): the sum of P@i over the ranks i of relevant codes, divided by R.
+    """Compute AP (average precision): the sum of P@i over the ranks i of relevant snippets, divided by R.
 
-    P@i is the precision of the first i codes. R is the number of all relevant codes, retrieved or not. AP is `map` in
-    trec_eval. AP@k uses only the ranks i ≤ k. AP_min@k divides by min(R, k), so a ranking with k relevant codes at the
-    top scores 1. AP_hits divides by the number of relevant codes that are retrieved, and AP_hits@k by the number among
-    the first k. For example, AP_hits is 1 if only one of ten relevant codes is retrieved and its rank is 1.
+    P@i is the precision of the first i snippets. R is the number of all relevant snippets, retrieved or not. AP is
+    `map` in trec_eval. AP@k uses only the ranks i ≤ k. AP_min@k divides by min(R, k), so a ranking with k relevant
+    snippets at the top scores 1. AP_hits divides by the number of relevant snippets that are retrieved, and AP_hits@k
+    by the number among the first k. For example, AP_hits is 1 if one of ten relevant snippets is retrieved, at rank 1.
 
-    Suppose that the cut-off k splits a group of n tied codes, of which r are relevant. The first t ranks of the group
-    contain h relevant codes with probability C(r, h) C(n − r, t − h) / C(n, t). Each of these t ranks then has a
-    relevant code with probability h/t. Above the group are `a` codes, of which H are relevant. If position i of the
-    group has a relevant code, the mean of P@(a + i) is (H + 1 + (i − 1)(h − 1)/(t − 1)) / (a + i).
+    Suppose that the cut-off k splits a group of n tied snippets, of which r are relevant. The first t ranks of the
+    group contain h relevant snippets with probability C(r, h) C(n − r, t − h) / C(n, t). Each of these t ranks then has
+    a relevant snippet with probability h/t. Above the group are `a` snippets, of which H are relevant. If position i of
+    the group has a relevant snippet, the mean of P@(a + i) is (H + 1 + (i − 1)(h − 1)/(t − 1)) / (a + i).
     """
     total, above, mean = 0.0, 0, 0.0
     for group in ranking.hits:
@@ -195,13 +195,13 @@ def average_precision(ranking: QueryRanking, k: int | None = None, divisor: str 
 
 
 def multi_choice_reciprocal_rank(ranking: QueryRanking, *, adjusted: bool = True) -> float:
-    """Compute MMRR (mean multi-choice reciprocal rank): the mean of 1 / (rank_i − (i − 1)) over the relevant codes.
+    """Compute MMRR (mean multi-choice reciprocal rank): the mean of 1 / (rank_i − (i − 1)) over the relevant snippets.
 
-    rank_i is the rank of the i-th relevant code. Codes that are not retrieved contribute 0. MMRR_unadjusted (if
+    rank_i is the rank of the i-th relevant snippet. Snippets that are not retrieved contribute 0. MMRR_unadjusted (if
     `adjusted` is false) is the mean of 1 / rank_i. Source: version 1 of the CoSQA+ paper, section 4.3 and appendix B.
-    The term rank_i − (i − 1) is 1 plus the number of non-relevant codes above the i-th relevant code. Suppose that n
-    codes tie, of which r are relevant. The number of tied non-relevant codes above a tied relevant code is then
-    uniformly distributed on 0, 1, …, n − r. For MMRR_unadjusted, each of the n ranks is equally likely.
+    The term rank_i − (i − 1) is 1 plus the number of non-relevant snippets above the i-th relevant snippet. Suppose
+    that n snippets tie, of which r are relevant. The number of tied non-relevant snippets above a tied relevant snippet
+    is then uniformly distributed on 0, 1, …, n − r. For MMRR_unadjusted, each of the n ranks is equally likely.
     """
     total, above = 0.0, 0
     for group in ranking.hits:
@@ -214,12 +214,12 @@ def multi_choice_reciprocal_rank(ranking: QueryRanking, *, adjusted: bool = True
 
 
 def bpref(ranking: QueryRanking) -> float:
-    """Compute Bpref: the sum of 1 − min(R, j) / min(R, N) over the retrieved relevant codes, divided by R.
+    """Compute Bpref: the sum of 1 − min(R, j) / min(R, N) over the retrieved relevant snippets, divided by R.
 
-    R is the number of relevant codes, and N is the number of codes judged not relevant. j is the number of codes judged
-    not relevant that rank above the relevant code. Source: Buckley and Voorhees 2004, in the version that trec_eval
-    implements. If m codes judged not relevant tie with a relevant code, the number of these codes that rank above the
-    relevant code is uniformly distributed on 0, 1, …, m.
+    R is the number of relevant snippets, and N is the number of snippets judged not relevant. j is the number of
+    snippets judged not relevant that rank above the relevant snippet. Source: Buckley and Voorhees 2004, in the version
+    that trec_eval implements. If m snippets judged not relevant tie with a relevant snippet, the number of them that
+    rank above the relevant snippet is uniformly distributed on 0, 1, …, m.
     """
     denominator = min(ranking.relevant, sum(grade <= 0 for grade in ranking.grades.values()))
     total, above = 0.0, 0
@@ -233,7 +233,7 @@ def bpref(ranking: QueryRanking) -> float:
 
 
 def judged_share(ranking: QueryRanking, k: int) -> float:
-    """Compute Judged@k: the share of the first k retrieved codes that have a grade, or 0 if no code is retrieved."""
+    """Compute Judged@k: the share of the first k retrieved snippets that have a grade, or 0 if nothing is retrieved."""
     judged_codes = sum(group.judged * len(group.ranks_within(k)) / group.size for group in ranking.groups)
     return judged_codes / min(k, len(ranking.scores)) if ranking.scores else 0.0
 

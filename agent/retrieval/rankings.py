@@ -22,15 +22,15 @@ Check = Callable[[str, str], None]
 
 
 def read_trec(path: Path, check: Check = lambda *_: None) -> Iterator[tuple[str, dict[str, float]]]:
-    """Iterate over a TREC run file, yielding each query with the scores of its codes. Loads one query at a time.
+    """Iterate over a TREC run file, yielding each query with the scores of its snippets. Loads one query at a time.
 
     A line has the form `query Q0 code rank score tag`, with UTF-8 ids and a finite score. The rank is ignored, because
-    codes with equal scores tie. `%XX` in an id represents the UTF-8 byte XX (see `format_trec`). Empty lines are
+    snippets with equal scores tie. `%XX` in an id represents the UTF-8 byte XX (see `format_trec`). Empty lines are
     skipped, and `.gz` files are decompressed.
 
     Raises:
-        InputError: the file cannot be read, a line is malformed or rejected by `check`, a code is repeated for a query,
-            or the lines of a query are not consecutive.
+        InputError: the file cannot be read, a line is malformed or rejected by `check`, a snippet is repeated for a
+            query, or the lines of a query are not consecutive.
     """
     seen: set[str] = set()
     field, query = b"", ""
@@ -49,7 +49,7 @@ def read_trec(path: Path, check: Check = lambda *_: None) -> Iterator[tuple[str,
                         raise ValueError(f"the lines of query {query!r} are not consecutive. Sort the file by query")
                     seen.add(query)
                 if code in scores:
-                    raise ValueError(f"code {code!r} is repeated for query {query!r}")
+                    raise ValueError(f"snippet {code!r} is repeated for query {query!r}")
                 check(query, code)
             except ValueError as error:
                 raise InputError(str(error), path=path, line=number) from None
@@ -80,7 +80,7 @@ def _decode_id(field: bytes) -> str:
 
 
 def format_trec(query: str, scores: Mapping[str, float], tag: str) -> Iterator[str]:
-    """Format a query's ranking as lines of a run file, best code first. `read_trec` restores the exact scores.
+    """Format a query's ranking as lines of a run file, best snippet first. `read_trec` restores the exact scores.
 
     In ids and in the tag, white space, control characters and `%` are encoded as `%XX` (per UTF-8 byte).
     """

@@ -11,8 +11,8 @@ from agent.evaluation.statistics import Interval
 from agent.retrieval.significance import Stability
 from agent.types import Count, Frozen, Share
 
-# The queries to average over: only queries with a relevant code, or all queries. A query without a relevant code scores
-# 0 in every metric except Judged@k.
+# The queries to average over: only queries with a relevant snippet, or all queries. A query without a relevant snippet
+# scores 0 in every metric except Judged@k.
 WhichQueries = Literal["with-positives", "all"]
 # The source of relevance judgements: all labels, only the benchmark's labels, or similarity to answers.
 LabelSource = Literal["labels", "benchmark", "aroma"]
@@ -47,9 +47,9 @@ class MetricValue(Frozen):
 class SearcherScores(Frozen):
     """The scores of one searcher's ranking.
 
-    `values` maps metric names to values. `found` counts the queries for which the ranking contains a relevant code.
+    `values` maps metric names to values. `found` counts the queries for which the ranking contains a relevant snippet.
     `median_frank` is the median FRank of these queries, or None if there are none. FRank is the expected rank of the
-    first relevant code. `without_ranking` counts queries without results. These queries score 0.
+    first relevant snippet. `without_ranking` counts queries without results. These queries score 0.
     """
 
     searcher: str
@@ -63,8 +63,8 @@ class RetrievalScores(RetrievalResult):
     """The scores of all searchers on a benchmark.
 
     `scored` is the number of queries that were scored. `without_positives` is the number of queries without a relevant
-    code. `judged` counts the judged pairs (each a scored query and a code), and `relevant` counts the relevant pairs
-    among them. `by_sort_order` lists the metrics computed by ir-measures, which breaks ties by sorting instead of
+    snippet. `judged` counts the judged pairs (each a scored query and a snippet), and `relevant` counts the relevant
+    pairs among them. `by_sort_order` lists the metrics computed by ir-measures, which breaks ties by sorting instead of
     computing an expected value. `missing_judgements` counts pairs in the pool that the annotator has not judged.
     `stability` is present only if requested.
     """

@@ -39,7 +39,7 @@ from agent.retrieval.significance import (
 from agent.runs.store.files import replacing
 from agent.types import Progress
 
-# The ranking of one searcher: each query with the scores of its codes, in the form that `read_trec` yields.
+# The ranking of one searcher: each query with the scores of its snippets, in the form that `read_trec` yields.
 Ranking = Iterable[tuple[str, Mapping[str, float]]]
 
 
@@ -48,9 +48,9 @@ class ScoredQueries:
     """Scores, together with the per-query values that the means are computed from.
 
     `queries` contains the ids of the scored queries. All other sequences are in the same order. `relevant` contains the
-    number of relevant codes for each query. `values` maps each searcher and metric to one value per query. `franks`
-    maps each searcher to one FRank (the rank of the first relevant code) per query, or None if no relevant code was
-    retrieved.
+    number of relevant snippets for each query. `values` maps each searcher and metric to one value per query. `franks`
+    maps each searcher to one FRank (the rank of the first relevant snippet) per query, or None if no relevant snippet
+    was retrieved.
     """
 
     scores: RetrievalScores
@@ -75,8 +75,8 @@ def score_rankings(
 ) -> ScoredQueries:
     """Score the rankings of several searchers. Reads one query of a ranking at a time.
 
-    `benchmark` is a name, `queries` contains ids, and `codes` is the number of codes in the corpus. A query without
-    grades has no relevant code. If `alpha` is set, the stability of each metric is also computed.
+    `benchmark` is a name, `queries` contains ids, and `codes` is the number of snippets in the corpus. A query without
+    grades has no relevant snippet. If `alpha` is set, the stability of each metric is also computed.
 
     Raises:
         ConfigError: a metric does not exist.
@@ -88,7 +88,7 @@ def score_rankings(
     relevant = {query: sum(grade > 0 for grade in grades.get(query, {}).values()) for query in queries}
     qrels = {query: grades.get(query, {}) for query in queries if which == "all" or relevant[query]}
     if not qrels:
-        raise UsageError(f"{benchmark}: cannot score, because none of the {len(queries)} queries has a relevant code")
+        raise UsageError(f"{benchmark}: cannot score: none of the {len(queries)} queries has a relevant snippet")
     relevant_counts = [relevant[query] for query in qrels]
     values: dict[str, dict[str, list[float]]] = {}
     franks: dict[str, list[float | None]] = {}
@@ -291,12 +291,12 @@ def _describe_depths(folder: RetrievalFolder, names: Sequence[str], metrics: Seq
     max_depth = folder.identity["depth"]
     too_deep = [metric for metric in metrics if "@" in metric and float(metric.rpartition("@")[2]) > max_depth]
     if too_deep:
-        yield f"{', '.join(too_deep)}: rankings contain only the best {max_depth:,} codes per query (--depth)"
+        yield f"{', '.join(too_deep)}: rankings contain only the best {max_depth:,} snippets per query (--depth)"
     depths = {name: depth for name in names if (depth := folder.rankings[name].depth) is not None}
     if len(set(depths.values())) > 1:
         by_name = ", ".join(f"{name} {depth:,}" for name, depth in depths.items())
         limit = f"only metrics with a cut-off of at most {min(depths.values()):,} are comparable"
-        yield f"rankings differ in depth ({by_name} codes per query): {limit}"
+        yield f"rankings differ in depth ({by_name} snippets per query): {limit}"
 
 
 def update_scores(
@@ -378,7 +378,7 @@ def update_comparison(
 def write_query_scores(scored: ScoredQueries, *, as_csv: Path, as_json: Path) -> None:
     """Write per-query scores as CSV and JSON Lines, one row per searcher and query.
 
-    If no relevant code was retrieved, FRank (the rank of the first relevant code) is empty in CSV and null in JSON.
+    FRank is the rank of the first relevant snippet. If none was retrieved, it is empty in CSV and null in JSON.
 
     Raises:
         StorageError: a file cannot be written. The earlier version is kept.

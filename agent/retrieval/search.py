@@ -38,7 +38,7 @@ def search(
 ) -> RankingRecord:
     """Run a searcher on all queries and add its ranking to the folder.
 
-    `texts` contains the codes in the selected view. `notes` on these texts are stored in the manifest.
+    `texts` contains the snippets in the selected view. `notes` on these texts are stored in the manifest.
 
     Peak memory is the maximum resident set size of this process during indexing and search, including the benchmark.
     Only Linux can reset this maximum. On other systems, it covers the lifetime of the process.
@@ -80,11 +80,11 @@ def search(
 
 
 def import_ranking(folder: RetrievalFolder, benchmark: Benchmark, name: str, path: Path) -> RankingRecord:
-    """Import another tool's run file. A code that replaces merged duplicates gets the best score of the duplicates.
+    """Import another tool's run file. A snippet that replaces merged duplicates gets the best score of the duplicates.
 
     Raises:
         UsageError: the folder already has a ranking computed by a searcher with this name.
-        InputError: the file cannot be read, is malformed, or contains a query or code that is not in the benchmark.
+        InputError: the file cannot be read, is malformed, or contains a query or snippet that is not in the benchmark.
         RunFolderError, StorageError: see `RetrievalFolder.add_ranking`.
     """
     if name in folder.rankings and folder.rankings[name].kind == "searched":
@@ -98,7 +98,9 @@ def import_ranking(folder: RetrievalFolder, benchmark: Benchmark, name: str, pat
                 f"query {query[:80]!r} is not one of the {len(benchmark.queries):,} queries in {folder.path}"
             )
         if code not in benchmark.codes and code not in benchmark.duplicates:
-            raise ValueError(f"code {code[:80]!r} is not one of the {len(benchmark.codes):,} codes in {folder.path}")
+            raise ValueError(
+                f"snippet {code[:80]!r} is not one of the {len(benchmark.codes):,} snippets in {folder.path}"
+            )
 
     def write(file: TextIO) -> RankingRecord:
         sizes = []
@@ -111,7 +113,7 @@ def import_ranking(folder: RetrievalFolder, benchmark: Benchmark, name: str, pat
             sizes.append(len(items))
         if not sizes:
             raise InputError("contains no rankings", path=path)
-        # A cut gives most queries the same number of codes. Otherwise, the tool returned the codes that it found.
+        # A cut gives most queries the same number of snippets. Otherwise, the tool returned the snippets that it found.
         is_cut = 2 * sizes.count(max(sizes)) > len(benchmark.queries)
         depth = min(max(sizes), folder.identity["depth"]) if is_cut else None
         return RankingRecord(kind="taken", about=f"imported from {path.name}", found=sum(sizes), depth=depth)

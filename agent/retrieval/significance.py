@@ -102,7 +102,7 @@ def _draw_signs(count: int, settings: BootstrapSettings) -> Iterator[Any]:
         yield 2.0 * random.integers(0, 2, size=size, dtype="int8") - 1
 
 
-# In version 1 of the CoSQA+ paper, test set n contains the queries with n relevant codes. All test sets share one
+# In version 1 of the CoSQA+ paper, test set n contains the queries with n relevant snippets. All test sets share one
 # corpus.
 TEST_SETS = (2, 3, 4, 5)
 
@@ -111,11 +111,11 @@ class Stability(Frozen):
     """The reliability and stability of a metric across searchers and test sets.
 
     Source: version 1 of the CoSQA+ paper (section 4.4, Table 8). A test set contains the queries with a given number of
-    relevant codes. `queries` maps this number to the number of queries in the test set. `means` maps each searcher to
-    its means on the test sets, in the order of `queries`. `alpha` is Cronbach's alpha. Each variance is computed over a
-    searcher's means and then averaged over searchers, in the same way as in the paper. For n test sets, the divisor is
-    n − 1 (`sample_variance`) or n (`population_variance`). For the data in Table 8, the variances are .00078 and
-    .00059. The paper reports .0004, which matches neither.
+    relevant snippets. `queries` maps this number to the number of queries in the test set. `means` maps each searcher
+    to its means on the test sets, in the order of `queries`. `alpha` is Cronbach's alpha. Each variance is computed
+    over a searcher's means and then averaged over searchers, in the same way as in the paper. For n test sets, the
+    divisor is n − 1 (`sample_variance`) or n (`population_variance`). For the data in Table 8, the variances are .00078
+    and .00059. The paper reports .0004, which matches neither.
     """
 
     metric: str
@@ -129,7 +129,7 @@ class Stability(Frozen):
 def compute_stability(metric: str, relevant: Sequence[int], values: Mapping[str, Sequence[float]]) -> Stability | None:
     """Compute the stability of a metric.
 
-    `relevant` contains the number of relevant codes for each query. `values` maps each searcher to the values of the
+    `relevant` contains the number of relevant snippets for each query. `values` maps each searcher to the values of the
     metric for the same queries, in the same order. Returns None if there are fewer than two searchers, or fewer than
     two test sets with queries.
     """

@@ -29,19 +29,19 @@ def build_dataset_figures(dataset: Description) -> list[Figure]:
         sizes["programs that ran"] = f"{dataset.executed_share:.2%}"
     unused = f"Shares by rank ignore {plural(dataset.unused_ranks, 'match', 'matches')} from data without label 0."
     texts = [(name, own.count, f"{own.characters:.2f}", f"{own.tokens:.2f}", own.vocabulary)
-             for name, own in {"queries": dataset.queries, "codes": dataset.codes}.items()]  # fmt: skip
+             for name, own in {"queries": dataset.queries, "snippets": dataset.codes}.items()]  # fmt: skip
     parts = [(name, own.pairs, own.queries, own.codes, *own.labels.values()) for name, own in dataset.parts.items()]
     leaks = [(" and ".join(leak.parts), leak.queries, leak.codes) for leak in dataset.leaks]
     share = dataset.several_share
-    several = "" if share is None else f"{share:.1%} of the codes that answer a query answer two or more."
+    several = "" if share is None else f"{share:.1%} of the snippets that answer a query answer two or more."
     figures = [
         _tabulate("Pairs", ("", "value"), sizes.items(), unused if dataset.unused_ranks else ""),
         _tabulate("Texts", ("", "distinct", "mean characters", "mean tokens", "vocabulary"), texts),
-        _draw_counts("Queries by matching codes", "matching codes", "queries", dataset.queries_by_matches),
+        _draw_counts("Queries by matching snippets", "matching snippets", "queries", dataset.queries_by_matches),
         _draw_ranks(dataset),
-        _draw_counts("Codes by matching queries", "matching queries", "codes", dataset.codes_by_matches, several),
-        _tabulate("Parts", ("part", "pairs", "queries", "codes", *labels), parts),
-        _tabulate("Texts in two parts", ("parts", "queries", "codes"), leaks),
+        _draw_counts("Snippets by matching queries", "matching queries", "snippets", dataset.codes_by_matches, several),
+        _tabulate("Parts", ("part", "pairs", "queries", "snippets", *labels), parts),
+        _tabulate("Texts in two parts", ("parts", "queries", "snippets"), leaks),
         _tabulate("Sources", ("source", "pairs"), _list_names(dataset.sources)),
         _tabulate("Licences", ("licence", "pairs"), _list_names(dataset.licences)),
     ]

@@ -74,14 +74,14 @@ GUIDELINES: Mapping[str, Guidelines] = {
     ),
 }
 PREFERENCE_GUIDELINES = Guidelines(
-    criterion="which code satisfies more of the query",
-    one="The first code satisfies more of what the query asks for.",
-    zero="The second code satisfies more of what the query asks for.",
+    criterion="which snippet satisfies more of the query",
+    one="The first snippet satisfies more of what the query asks for.",
+    zero="The second snippet satisfies more of what the query asks for.",
     notes=("Choose “no difference” if both satisfy the same part of the query.", *_NOTES[1:4]),
     values=("first", "second", "tie"),
     keys=("1", "2", "0"),
-    names=("first code", "second code", "no difference"),
-    headings=("First code", "Second code"),
+    names=("first snippet", "second snippet", "no difference"),
+    headings=("First snippet", "Second snippet"),
     side_by_side=True,
 )
 

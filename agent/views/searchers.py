@@ -20,8 +20,8 @@ def build_searcher_cards(folder: RetrievalFolder) -> list[dict[str, str]]:
     identity, benchmark = folder.identity, folder.identity["benchmark"]
     cards = (
         ("queries", benchmark["queries"], plural(benchmark["grades"], "grade")),
-        ("codes", benchmark["codes"], f"{benchmark['language']}, {identity['code_view']}"),
-        ("searchers", len(folder.rankings), f"{identity['depth']:,} codes per query"),
+        ("snippets", benchmark["codes"], f"{benchmark['language']}, {identity['code_view']}"),
+        ("searchers", len(folder.rankings), f"{identity['depth']:,} snippets per query"),
     )
     return [{"name": name, "value": f"{value:,}", "note": note} for name, value, note in cards]
 
@@ -53,7 +53,7 @@ def build_metric_figures(scores: RetrievalScores) -> list[Figure]:
         build_table(("searcher", *part), ((own.searcher, *map(own.values.__getitem__, part)) for own in searchers))
         for part in parts
     ]
-    # The median covers only queries for which the searcher retrieved a relevant code.
+    # The median covers only queries for which the searcher retrieved a relevant snippet.
     hits = [(own.searcher, own.found, own.median_frank and f"{own.median_frank:g}") for own in searchers]
     tables.append(build_table(("searcher", "queries with a hit", "median FRank"), hits))
     figures = [build_figure("Means", "\n".join(_describe_scores(scores)), None, tables)]
@@ -69,7 +69,7 @@ def _build_stability(stability: Sequence[Stability]) -> Figure:
     ]
     return build_figure(
         "Stability",
-        "As in the CoSQA+ paper, queries with 2, 3, 4 and 5 relevant codes form four test sets. Cronbach's alpha "
+        "As in the CoSQA+ paper, queries with 2, 3, 4 and 5 relevant snippets form four test sets. Cronbach's alpha "
         "treats the searchers as items. It requires at least two searchers and two test sets. The variance of a "
         "searcher's means over the test sets (divisor n − 1 or n) is averaged over the searchers.",
         None,
@@ -148,7 +148,7 @@ def build_search_table(records: Mapping[str, RankingRecord]) -> Table:
         )
         for name, record in records.items()
     ]
-    return build_table(("searcher", "codes retrieved", "index time", "search time", "peak memory"), rows)
+    return build_table(("searcher", "snippets retrieved", "index time", "search time", "peak memory"), rows)
 
 
 def _build_searches(folder: RetrievalFolder, scored_searchers: Sequence[str]) -> Figure:
@@ -170,7 +170,7 @@ def _build_searches(folder: RetrievalFolder, scored_searchers: Sequence[str]) ->
         notes.append(f"Not scored yet: {', '.join(unscored)}.")
     text = (
         f"Benchmark: {folder.about['name']}. Code view: {identity['code_view']}. Rankings contain the "
-        f"best {identity['depth']:,} code snippets (codes) per query and all codes that tie with the last of them."
+        f"best {identity['depth']:,} snippets per query and all snippets that tie with the last of them."
     )
     return build_figure("Search runs", " ".join([text, *notes]), None, tables)
 
@@ -187,15 +187,15 @@ def _describe_scores(scores: RetrievalScores) -> Iterator[str]:
     """Iterate over the remarks that readers need to interpret scores. Each remark consists of full sentences."""
     queries = plural(scores.queries, "query", "queries")
     effect = "count as 0" if scores.which == "all" else "are excluded"
-    without = f" Queries without a relevant code ({scores.without_positives:,}) {effect}."
+    without = f" Queries without a relevant snippet ({scores.without_positives:,}) {effect}."
     yield (
         f"The scores cover {scores.scored:,} of {queries}.{without if scores.without_positives else ''} The scored "
         f"queries have {plural(scores.judged, 'judged pair')} ({scores.relevant:,} relevant), and the benchmark has "
-        f"{plural(scores.codes, 'code')}."
+        f"{plural(scores.codes, 'snippet')}."
     )
     yield (
         f"The {scores.level:.0%} intervals in brackets are computed by bootstrap over queries (seed {scores.seed}, "
-        f"{scores.resamples:,} resamples). If codes tie, a value is the expectation over all orders of the tied codes."
+        f"{scores.resamples:,} resamples). If snippets tie, a value is the expectation over all their orders."
     )
     if scores.by_sort_order:
         yield (

@@ -45,7 +45,7 @@ def iterate_pair_steps(pair: Pair) -> Iterator[StoryStep]:
     """Iterate over the steps that show the pair itself: query, context and code."""
     yield StoryStep("query", "query", (Part(pair.query),))
     if isinstance(pair, Comparison):
-        yield StoryStep("code", "first code", (Part(pair.first, kind="code", language=pair.language),))
+        yield StoryStep("code", "first snippet", (Part(pair.first, kind="code", language=pair.language),))
     if pair.context:
         yield StoryStep("context", "context", (Part(pair.context),))
     yield StoryStep("code", "code", (Part(pair.code, kind="code", language=pair.language),))

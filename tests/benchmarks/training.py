@@ -1,7 +1,7 @@
-"""Trains searchers from random weights on docstrings of CoSQA's codes, and measures them on CoSQA's 500 dev queries.
+"""Trains searchers from random weights on docstrings of CoSQA's functions, and measures them on its 500 dev queries.
 
-Needs the extra `train` and the folder of real data in AGENT_REAL_DATA. The training data are the codes without those
-that answer a query and their near duplicates. `--recipes` selects rows of the table; finished rows are kept in the
+Needs the extra `train` and the folder of real data in AGENT_REAL_DATA. The training data exclude the functions that
+answer a query and their near duplicates. `--recipes` selects rows of the table; finished rows are kept in the
 folder, so a repeated command resumes.
 """
 
@@ -48,9 +48,9 @@ def read_rows(path: Path) -> Iterator[dict[str, str]]:
 
 
 def write_training_codes(data: Path, out: Path) -> int:
-    """Write the codes that no test query names and that are no near duplicate of one. Return their number.
+    """Write the functions that no test query names and that are no near duplicate of one. Return their number.
 
-    Codes are compared with and without docstrings, because training uses them without.
+    Functions are compared with and without docstrings, because training uses them without.
     """
     codes = {row["code-idx"]: row["code"] for row in read_rows(data / "cosqa_search_codes_6267.jsonl")}
     named = {row["code-idx"] for row in read_rows(data / "cosqa_search_dev_500.jsonl")}
@@ -120,7 +120,7 @@ def main() -> None:
     out, data = options.out, Path(os.environ["AGENT_REAL_DATA"])
     out.mkdir(parents=True, exist_ok=True)
     codes, base, times = out / "codes.jsonl", out / "base", out / "seconds.json"
-    print(f"{write_training_codes(data, codes):,} codes to train on", flush=True)
+    print(f"{write_training_codes(data, codes):,} functions to train on", flush=True)
     if not base.exists():
         make_base(base, [row["code"] for row in read_rows(codes)])
     seconds = json.loads(times.read_text()) if times.exists() else {}

@@ -37,8 +37,8 @@ def test_text_and_markdown_have_the_same_rows_and_no_markup_from_data(agent: Com
     path = agent.write("pairs.jsonl", ROWS)
     text, markdown = agent("corpus", "describe", path), agent("corpus", "describe", path, "--markdown")
     assert (text.code, text.err, markdown.code, markdown.err) == (DONE, "", DONE, "")
-    titles = ["Pairs", "Texts", "Queries by matching codes", "Matches by candidate rank", "Codes by matching queries",
-              "Sources", "Licences"]  # fmt: skip
+    titles = ["Pairs", "Texts", "Queries by matching snippets", "Matches by candidate rank",
+              "Snippets by matching queries", "Sources", "Licences"]  # fmt: skip
     for out in (text.out, markdown.out):
         assert [line for raw in out.splitlines() if (line := raw.removeprefix("## ")) in titles] == titles
         assert not set(out) & set("\x1b\x00\u202e\u2028")

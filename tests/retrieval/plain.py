@@ -1,4 +1,4 @@
-"""Plain definitions of metrics on one order of codes, and their mean over all orders consistent with ties."""
+"""Plain definitions of metrics on one order of snippets, and their mean over all orders consistent with ties."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Definition = Callable[[list[str], Grades], float]
 
 
 def iterate_orders(scores: Mapping[str, float]) -> Iterator[list[str]]:
-    """Yield every order of the codes by descending score."""
+    """Yield every order of the snippets by descending score."""
     descending = sorted(scores, key=lambda code: -scores[code])
     groups = [list(codes) for _, codes in groupby(descending, key=lambda code: scores[code])]
     for permuted in product(*map(permutations, groups)):
@@ -29,7 +29,7 @@ def get_relevant(grades: Grades) -> set[str]:
 
 
 def get_ranks(order: list[str], grades: Grades, k: int | None = None) -> list[int]:
-    """Return the ranks of relevant codes among the first k."""
+    """Return the ranks of relevant snippets among the first k."""
     return [rank for rank, code in enumerate(order[:k], 1) if code in get_relevant(grades)]
 
 

@@ -1,4 +1,4 @@
-"""A benchmark of three queries and five codes, and a retrieval folder with the rankings of two searchers."""
+"""A benchmark of three queries and five snippets, and a retrieval folder with the rankings of two searchers."""
 
 from __future__ import annotations
 

@@ -133,13 +133,13 @@ def make_benchmark(**changes: object) -> Benchmark:
     return Benchmark(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def test_results_similar_to_a_code_labelled_relevant_are_relevant() -> None:
+def test_results_similar_to_a_snippet_labelled_relevant_are_relevant() -> None:
     grades, notes = AromaJudge(make_benchmark()).judge({"q1": ["renamed", "sort"]})
     assert grades == {"q1": {"renamed": 1, "sort": 0}}
     assert "2 results" in notes[0]
 
 
-def test_unparsable_codes_are_counted_and_not_judged() -> None:
+def test_unparsable_snippets_are_counted_and_not_judged() -> None:
     grades, notes = AromaJudge(make_benchmark()).judge({"q1": ["read", "old"], "q2": ["read"], "q3": ["read"]})
     assert grades == {"q1": {"read": 1}}
     assert "2 queries" in notes[1]

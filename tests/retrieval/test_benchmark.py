@@ -52,7 +52,7 @@ def test_the_majority_label_of_several_rounds_counts(tmp_path: Path) -> None:
         open_benchmark(tie)
 
 
-def test_additional_codes_are_searched_with_those_of_the_run(tmp_path: Path) -> None:
+def test_additional_snippets_are_searched_with_those_of_the_run(tmp_path: Path) -> None:
     more = tmp_path / "more.jsonl"
     more.write_text("".join(json.dumps({"code": code}) + "\n" for code in ("two", "four")))
     assert list(open_benchmark(write_run(tmp_path), [more]).codes.values()) == ["one", "two", "three", "four"]

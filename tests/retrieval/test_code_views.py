@@ -96,7 +96,7 @@ def make_benchmark(*codes, language="python"):
     return Benchmark("small", {}, {str(number): code for number, code in enumerate(codes)}, {}, language=language)
 
 
-def test_unparsable_codes_stay_complete_and_are_counted_like_empty_ones():
+def test_unparsable_snippets_stay_complete_and_are_counted_like_empty_ones():
     texts, notes = apply_code_view(
         make_benchmark("def f(): return 1", "print 'x'", "x = 1"), "signature", lambda *_: None
     )
@@ -112,7 +112,7 @@ def test_views_of_other_languages_raise_usage_error():
 
 @pytest.mark.real_data
 @pytest.mark.filterwarnings("ignore:invalid escape sequence")
-def test_real_codes_lose_only_their_docstrings():
+def test_real_functions_lose_only_their_docstrings():
     compared = 0
     for line in Path(os.environ["AGENT_REAL_DATA"], "cosqa_search_codes_6267.jsonl").read_text("utf-8").splitlines():
         code = json.loads(line)["code"]

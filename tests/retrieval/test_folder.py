@@ -36,7 +36,7 @@ SMALL = Benchmark(
     queries={"q1": "sort a list", "q 2": "read\ta file"},
     codes={"c1": "sorted(x)", "c/2": "open(x).read()", "ü": "pass"},
     grades={"q1": {"c1": 1, "ü": 0}, "q 2": {"c/2": 2}},
-    notes=("1 duplicate became one code",),
+    notes=("1 duplicate became one snippet",),
 )
 RECORD = RankingRecord(kind="searched", settings={"k1": 1.2}, seconds={"index": 0.5}, found=3, depth=3)
 DEFAULTS: dict[str, Any] = {"source": BenchmarkSource(path="bench.json"), "code_view": "full", "depth": 1000}
@@ -62,7 +62,7 @@ def test_a_folder_returns_its_benchmark_and_options(tmp_path: Path) -> None:
     folder = RetrievalFolder(tmp_path / "r")
     assert (folder.read_queries(), folder.read_grades()) == (dict(SMALL.queries), dict(SMALL.grades))
     assert (folder.identity["depth"], folder.identity["code_view"]) == (10, "full")
-    assert folder.about == {"name": "small", "language": "python", "notes": ["1 duplicate became one code"]}
+    assert folder.about == {"name": "small", "language": "python", "notes": ["1 duplicate became one snippet"]}
     assert is_retrieval_folder(tmp_path / "r")
 
 

@@ -50,7 +50,7 @@ def make_judgements(**counts: int) -> AnnotatorJudgements:
     return AnnotatorJudgements("full/some-model", grades, **counts)
 
 
-def test_codes_that_tie_with_the_last_one_are_included_at_their_best_rank() -> None:
+def test_snippets_that_tie_with_the_last_one_are_included_at_their_best_rank() -> None:
     scores = {"a": 1.0, "b": 3.0, "c": 2.0, "d": 2.0, "e": 2.0}
     assert rank_top_codes(scores, 2) == {"b": 1, "c": 2, "d": 2, "e": 2}
     assert rank_top_codes(scores, 1) == {"b": 1}
@@ -58,7 +58,7 @@ def test_codes_that_tie_with_the_last_one_are_included_at_their_best_rank() -> N
 
 
 @given(st.dictionaries(st.text(max_size=2), st.sampled_from([0.0, 0.1, 0.5, 2.0]), max_size=12), st.integers(1, 12))
-def test_a_code_is_included_if_fewer_than_depth_codes_are_better(scores: dict[str, float], depth: int) -> None:
+def test_a_snippet_is_included_if_fewer_than_depth_snippets_are_better(scores: dict[str, float], depth: int) -> None:
     better = {code: sum(other > score for other in scores.values()) for code, score in scores.items()}
     assert rank_top_codes(scores, depth) == {code: count + 1 for code, count in better.items() if count < depth}
 
@@ -169,7 +169,7 @@ def test_a_damaged_judgements_file_raises_an_error_with_the_line(tmp_path: Path)
         read_labels(RetrievalFolder(path))
 
 
-def test_blank_codes_are_not_pooled(tmp_path: Path) -> None:
+def test_blank_snippets_are_not_pooled(tmp_path: Path) -> None:
     with open_for_writing(make_folder(tmp_path)) as folder:
         benchmark = folder.reopen_benchmark()
         blank = replace(benchmark, codes={**benchmark.codes, "c3": " \n"})

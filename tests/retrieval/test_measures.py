@@ -31,7 +31,7 @@ def test_a_metric_is_the_mean_of_its_plain_definition_over_all_orders_of_ties(
 
 
 @given(TIED, WITH_POSITIVES)
-def test_frank_is_the_expected_rank_of_the_first_relevant_code_or_none(
+def test_frank_is_the_expected_rank_of_the_first_relevant_snippet_or_none(
     scores: dict[str, float], grades: dict[str, int]
 ) -> None:
     frank = compute_first_rank(QueryRanking(scores, grades))
@@ -69,7 +69,7 @@ def test_without_ties_metrics_equal_those_of_ir_measures(scores: dict[str, float
         assert compute(name, scores, grades) == pytest.approx(by_measure[measure], abs=1e-12), name
 
 
-# two queries with several relevant codes each, which tie with each other and with others
+# two queries with several relevant snippets each, which tie with each other and with others
 SEVERAL = {
     "how to sort a dict by value": (
         {"a": 3.0, "b": 3.0, "c": 3.0, "d": 2.0, "e": 1.0, "f": 1.0},
@@ -80,7 +80,7 @@ SEVERAL = {
 
 
 @pytest.mark.parametrize("name", plain.DEFINITIONS)
-def test_metrics_with_several_relevant_codes_are_means_over_all_orders_of_ties(name: str) -> None:
+def test_metrics_with_several_relevant_snippets_are_means_over_all_orders_of_ties(name: str) -> None:
     for scores, grades in SEVERAL.values():
         expected = plain.compute_expectation(plain.DEFINITIONS[name], scores, grades)
         assert compute(name, scores, grades) == pytest.approx(expected, abs=1e-12)
@@ -94,7 +94,7 @@ def test_mmrr_equals_the_example_in_the_appendix_of_cosqa_plus() -> None:
     assert fmean(compute("MMRR", scores, grades) for grades in queries) == 1
 
 
-def test_codes_not_retrieved_lower_recall_ap_and_mmrr_but_not_ap_hits() -> None:
+def test_snippets_not_retrieved_lower_recall_ap_and_mmrr_but_not_ap_hits() -> None:
     scores, grades = {"a": 2.0, "b": 1.0}, {"a": 1, "x": 1, "y": 1, "z": 1}
     assert {name: compute(name, scores, grades) for name in ("R@10", "AP", "MMRR", "AP_min@2", "AP_hits", "RR")} == {
         "R@10": 0.25, "AP": 0.25, "MMRR": 0.25, "AP_min@2": 0.5, "AP_hits": 1, "RR": 1
@@ -118,7 +118,7 @@ def test_large_groups_of_ties_are_supported() -> None:
 
 
 @pytest.mark.parametrize("grades", [{}, {"a": 0, "b": 0}])
-def test_a_query_without_relevant_codes_scores_0_in_all_metrics_but_judged(grades: dict[str, int]) -> None:
+def test_a_query_without_relevant_snippets_scores_0_in_all_metrics_but_judged(grades: dict[str, int]) -> None:
     scores = {"a": 2.0, "b": 1.0}
     assert all(compute(name, scores, grades) == 0 for name in plain.DEFINITIONS if not name.startswith("Judged"))
     assert compute("Judged@1", scores, grades) == len(grades) / 2

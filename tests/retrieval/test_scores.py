@@ -32,7 +32,7 @@ def score_tiny(**options: object) -> ScoredQueries:
     return score_rankings("tiny", QUERIES, 3, GRADES, rankings, settings=FEW, **options)  # type: ignore[arg-type]
 
 
-def test_means_include_only_queries_with_relevant_codes_and_others_are_counted() -> None:
+def test_means_include_only_queries_with_relevant_snippets_and_others_are_counted() -> None:
     scores = score_tiny().scores
     assert (scores.queries, scores.scored, scores.without_positives) == (5, 3, 2)
     assert (scores.codes, scores.relevant, scores.judged) == (3, 4, 5)
@@ -46,7 +46,7 @@ def test_means_include_only_queries_with_relevant_codes_and_others_are_counted()
     assert tied.without_ranking == 1
 
 
-def test_all_queries_count_on_request_and_score_0_without_relevant_codes() -> None:
+def test_all_queries_count_on_request_and_score_0_without_relevant_snippets() -> None:
     with_positives, scores = score_tiny().scores, score_tiny(which="all").scores
     assert (scores.scored, scores.without_positives) == (5, 2)
     for before, after in zip(with_positives.searchers, scores.searchers, strict=True):
@@ -165,6 +165,6 @@ def test_query_scores_are_written_as_csv_and_json_lines(tmp_path: Path) -> None:
     assert [{key: "" if value is None else str(value) for key, value in line.items()} for line in lines] == rows
 
 
-def test_a_benchmark_without_relevant_codes_raises_usage_error() -> None:
+def test_a_benchmark_without_relevant_snippets_raises_usage_error() -> None:
     with pytest.raises(UsageError, match=r"tiny.*\b5\b"):
         score_rankings("tiny", QUERIES, 3, {}, {"a": PERFECT.items()})

@@ -41,7 +41,7 @@ add_searcher_ranking(Slow("length"), Path(sys.argv[1]))
 
 
 class LengthSearcher:
-    """Scores codes by length."""
+    """Scores snippets by length."""
 
     about = "by length"
 
@@ -72,7 +72,7 @@ def test_a_ranking_contains_every_query_with_code_ids(tmp_path: Path) -> None:
     assert ranking == {query: {code: float(len(text)) for code, text in CODES.items()} for query in ("q1", "q2", "q3")}
 
 
-def test_the_texts_are_searched_instead_of_the_benchmarks_codes(tmp_path: Path) -> None:
+def test_the_texts_are_searched_instead_of_the_benchmarks_snippets(tmp_path: Path) -> None:
     add_searcher_ranking(LengthSearcher("length"), tmp_path / "r", ["x"] * len(CODES))
     assert set(dict(read_trec(RetrievalFolder(tmp_path / "r").ranking_path("length")))["q1"].values()) == {1.0}
 

@@ -5,7 +5,7 @@ import pytest
 
 from agent.retrieval.significance import Stability, compute_cronbach_alpha, compute_stability
 
-# CoSQA+ v1, Table 8: MMRR of UniXcoder, CodeT5+ and CodeBERT on queries with 2, 3, 4 and 5 relevant codes
+# CoSQA+ v1, Table 8: MMRR of UniXcoder, CodeT5+ and CodeBERT on queries with 2, 3, 4 and 5 relevant snippets
 TABLE_8 = [[0.192, 0.213, 0.229, 0.273], [0.124, 0.141, 0.159, 0.193], [0.265, 0.265, 0.275, 0.301]]
 
 
@@ -39,7 +39,7 @@ def test_alpha_of_equal_sums_is_none() -> None:
     assert compute_cronbach_alpha([[0.5, 0.25], [0.25, 0.5]]) is None
 
 
-def test_test_sets_group_queries_by_two_to_five_relevant_codes() -> None:
+def test_test_sets_group_queries_by_two_to_five_relevant_snippets() -> None:
     relevant = [1, 2, 2, 3, 6]
     stability = compute_stability("MMRR", relevant, {"a": [0.9, 0.2, 0.4, 0.5, 0.9], "b": [0.9, 0.1, 0.1, 0.3, 0.9]})
     assert stability is not None

@@ -175,9 +175,9 @@ def test_dataset_section_has_charts_of_matches(tmp_path: Path, ranked: bool) -> 
     (blocks,) = (section["blocks"] for section in read.document["sections"] if section["id"] == "dataset")
     charts = {block["title"]: block["chart"]["traces"][0]["x"] for block in blocks if block["chart"]}
     dataset = describe(run)
-    expected = {"Queries by matching codes": list(dataset.queries_by_matches.values())}
+    expected = {"Queries by matching snippets": list(dataset.queries_by_matches.values())}
     expected |= {"Matches by candidate rank": [row.share for row in dataset.ranks]} if ranked else {}
-    assert charts == expected | {"Codes by matching queries": list(dataset.codes_by_matches.values())}
+    assert charts == expected | {"Snippets by matching queries": list(dataset.codes_by_matches.values())}
     assert (len(dataset.ranks), len(dataset.codes_by_matches) > 2) == (4 * ranked, True)
 
 

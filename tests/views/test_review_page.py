@@ -407,7 +407,7 @@ def test_a_hostile_name_is_displayed_as_text_and_a_long_one_fits(
     assert [reviewer for reviewer, *_ in list_reviews(run)] == [long]
 
 
-def test_two_codes_are_compared_by_keyboard(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+def test_two_snippets_are_compared_by_keyboard(tmp_path: Path, open_page: Callable[..., Page]) -> None:
     for name in "ab":
         rows = [{"query": f"q{n}", "code": f"{name} {HOSTILE}", "label": 1} for n in range(3)]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -415,7 +415,7 @@ def test_two_codes_are_compared_by_keyboard(tmp_path: Path, open_page: Callable[
         page = open_page(served)
         codes = {page.locator(place).inner_text() for place in ("#context", "#code")}
         assert codes == {f"a {HOSTILE}", f"b {HOSTILE}"}
-        for key, name in (("1", "first code"), ("2", "second code"), ("0", "no difference")):
+        for key, name in (("1", "first snippet"), ("2", "second snippet"), ("0", "no difference")):
             expect(page.locator(f"[aria-keyshortcuts='{key}']")).to_contain_text(name[1:])
             press(page, key, "Enter")
             expect_saved(page, f"Saved: {name}.")
@@ -425,7 +425,7 @@ def test_two_codes_are_compared_by_keyboard(tmp_path: Path, open_page: Callable[
 
 
 @pytest.mark.parametrize("height", [600, 900])
-def test_two_long_codes_are_side_by_side_with_the_buttons_in_view(
+def test_two_long_snippets_are_side_by_side_with_the_buttons_in_view(
     tmp_path: Path, open_page: Callable[..., Page], height: int
 ) -> None:
     for name in ("a", "b"):

@@ -11,8 +11,8 @@ are read. Otherwise, all files in the part are read.
 
 CoIR (github.com/CoIR-team/coir, coir/data_loader.py) consists of two datasets. `NAME-queries-corpus` contains
 `data/corpus-*.parquet` and `data/queries-*.parquet`, and `NAME-qrels` contains `data/SPLIT-*.parquet`. Both datasets
-must be in the same folder. The fields of codes and queries are `_id`, `title` and `text`. The fields of judgements are
-`query_id`, `corpus_id` and `score`. Hyphens are accepted instead of underscores in `query_id` and `corpus_id`.
+must be in the same folder. The fields of snippets and queries are `_id`, `title` and `text`. The fields of judgements
+are `query_id`, `corpus_id` and `score`. Hyphens are accepted instead of underscores in `query_id` and `corpus_id`.
 
 If a folder in any of these formats has no qrels at all, every query and every document is read.
 """

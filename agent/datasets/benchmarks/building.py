@@ -1,4 +1,4 @@
-"""Build a benchmark from the rows of files, check every id, and merge codes with identical text."""
+"""Build a benchmark from the rows of files, check every id, and merge snippets with identical text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class BenchmarkRequest:
-    """The user's options: a language, a split, files that contain codes, and whether to include generated codes.
+    """The user's options: a language, a split, files that contain snippets, and whether to include generated code.
 
     If the language or the split is None, the default is used. `mapping` has the names of fields in tables of pairs.
     With `own_ids`, the ids of the pairs in a table are used, and not the numbers of the rows.
@@ -113,9 +113,9 @@ def read_rows(path: Path) -> Iterator[BenchmarkRow]:
 
 @dataclass
 class BenchmarkBuilder:
-    """Collects the queries, codes and grades of the benchmark at `path`.
+    """Collects the queries, snippets and grades of the benchmark at `path`.
 
-    A duplicate id, or a grade for an unknown query or code, raises an InputError with the location.
+    A duplicate id, or a grade for an unknown query or snippet, raises an InputError with the location.
     """
 
     path: Path
@@ -151,9 +151,9 @@ class BenchmarkBuilder:
         self.queries[identifier] = text
 
     def add_code(self, identifier: str, text: str, row: BenchmarkRow) -> None:
-        """Add a code. A code with the same text as an earlier code is merged with that code."""
+        """Add a snippet. A snippet with the same text as an earlier one is merged with it."""
         if self.has_code(identifier):
-            raise row.build_error(f"two codes have the id {identifier[:60]!r}. Ids must be unique")
+            raise row.build_error(f"two snippets have the id {identifier[:60]!r}. Ids must be unique")
         first = self._first.setdefault(text, identifier)
         if first == identifier:
             self.codes[identifier] = text
@@ -161,15 +161,15 @@ class BenchmarkBuilder:
             self._duplicates[identifier] = first
 
     def has_code(self, identifier: str) -> bool:
-        """Return whether a code has this id."""
+        """Return whether a snippet has this id."""
         return identifier in self.codes or identifier in self._duplicates
 
     def add_grade(self, query: str, code: str, grade: int | None, row: BenchmarkRow) -> None:
-        """Add a grade, or None for an unjudged pair. If a query and a code have several, the highest one is used."""
+        """Add a grade, or None for an unjudged pair. If a query and a snippet have several, the highest one is used."""
         if query not in self.queries:
             raise row.build_error(f"has a grade for the unknown query {query[:60]!r}")
         if not self.has_code(code):
-            raise row.build_error(f"has a grade for the unknown code {code[:60]!r}")
+            raise row.build_error(f"has a grade for the unknown snippet {code[:60]!r}")
         if grade is None:
             self._ungraded += 1
             return
@@ -181,14 +181,14 @@ class BenchmarkBuilder:
         """Return the benchmark. If it lacks grades, there is a note.
 
         Raises:
-            InputError: there are no queries or no codes, or no grades although `may_lack_grades` is false.
+            InputError: there are no queries or no snippets, or no grades although `may_lack_grades` is false.
         """
         if self._ungraded:
             self.notes.append(f"not judged: {plural(self._ungraded, 'pair')} without a label")
         if self._left_out:
             pairs = plural(self._left_out, "pair")
             self.notes.append(f"left out: {pairs} with generated code that no reviewer confirmed (--with-generated)")
-        for part, name in ((self.queries, "queries"), (self.codes, "codes"), (self.grades, "grades")):
+        for part, name in ((self.queries, "queries"), (self.codes, "snippets"), (self.grades, "grades")):
             if not part and not (name == "grades" and may_lack_grades):
                 language = f" in {self.request.language}" if self.request.language else ""
                 others = " other than those of generated code (see --with-generated)" if self._left_out else ""
@@ -196,8 +196,8 @@ class BenchmarkBuilder:
         if not self.grades:
             self.notes.append("contains no judgements. After the search, create them with: agent retrieval judge")
         if self._duplicates:
-            total, items = len(self.codes) + len(self._duplicates), plural(len(self.codes), "distinct code")
-            self.notes.insert(0, f"{total:,} codes were merged into {items}, because some texts are identical")
+            total, items = len(self.codes) + len(self._duplicates), plural(len(self.codes), "distinct snippet")
+            self.notes.insert(0, f"{total:,} snippets were merged into {items}, because some texts are identical")
         if self._conflicts:
             conflicts = plural(self._conflicts, "repeated grade")
             self.notes.append(f"{conflicts} with different values: the highest grade for each pair is used")

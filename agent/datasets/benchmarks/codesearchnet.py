@@ -27,7 +27,7 @@ def read_challenge(builder: BenchmarkBuilder) -> None:
     """Read the ratings for one programming language.
 
     A pair is relevant if at least one of its ratings is 3. All other rated pairs are judged not relevant. The id of a
-    code is its URL. Queries are numbered across the whole file, so a query has the same id in every language.
+    function is its URL. Queries are numbered across the whole file, so a query has the same id in every language.
 
     Raises:
         InputError: a file is malformed, there are no ratings for the language, or the corpus contains no rated code.

@@ -2,8 +2,8 @@
 
 CoSQA is published at github.com/Jun-jie-Huang/CoCLR (data/search). `cosqa-retrieval-dev-500.json` and `-test-500.json`
 are arrays of `{"idx", "doc", "code", "code_tokens", "docstring_tokens", "label", "retrieval_idx"}`. `retrieval_idx` is
-the number of the relevant code. `code_idx_map.txt` is one JSON object that maps codes to numbers. JSON lines are also
-accepted: `{"query-idx", "query", "code-idx", "label"}` for queries, and `{"code-idx", "code"}` for codes.
+the number of the relevant function. `code_idx_map.txt` is one JSON object that maps functions to numbers. JSON lines
+are also accepted: `{"query-idx", "query", "code-idx", "label"}` for queries, and `{"code-idx", "code"}` for functions.
 
 CoSQA+ is published at github.com/DeepSoftwareAnalytics/CoSQA_Plus (see the README). A release consists of queries
 `{"query-idx", "query"}`, a codebase `{"code-idx", "code"}`, and pairs `{"pair-idx", "query-idx", "query", "code-idx",
@@ -30,7 +30,7 @@ _RELEASES = (
 
 
 def read_search_task(builder: BenchmarkBuilder) -> None:
-    """Read CoSQA's search task. Each query has one relevant code, and all other codes are unjudged.
+    """Read CoSQA's search task. Each query has one relevant function, and all other functions are unjudged.
 
     Raises:
         InputError: a file is malformed.
@@ -53,7 +53,7 @@ def _read_code_map(path: Path) -> Iterator[BenchmarkRow]:
     except ValueError as error:
         raise InputError(f"expected a JSON object, as in code_idx_map.txt ({error})", path=path) from None
     if not isinstance(codes, dict):
-        raise InputError("expected one object that maps codes to numbers, as in code_idx_map.txt", path=path)
+        raise InputError("expected one object that maps functions to numbers, as in code_idx_map.txt", path=path)
     for number, (code, index) in enumerate(codes.items(), start=1):
         yield BenchmarkRow({"code": code, "code-idx": index}, path, number, f"code {number}: ")
 

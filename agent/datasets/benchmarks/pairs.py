@@ -25,7 +25,7 @@ from agent.datasets.fields import Fields
 from agent.errors import UsageError
 from agent.types import normalise_language
 
-# Codes with their grades. The grade of an unjudged code is None.
+# Snippets with their grades. The grade of an unjudged snippet is None.
 GradedCodes = Iterable[tuple[str, int | None]]
 TRIPLES_SUMMARY = "stackexchange.json"
 """The file that identifies a folder of `agent corpus stackexchange`."""
@@ -77,7 +77,7 @@ def find_part_files(folder: Path) -> dict[str, Path]:
 
 
 def read_split(builder: BenchmarkBuilder) -> None:
-    """Read a folder of `agent corpus split`: the queries and labels of one part, and the codes of all parts.
+    """Read a folder of `agent corpus split`: the queries and labels of one part, and the snippets of all parts.
 
     If a language is requested, rows in other languages are skipped, as in all tables of pairs.
 
@@ -122,11 +122,11 @@ def _read_pairs(
     read: Callable[[str, BenchmarkRow], tuple[str, str, GradedCodes]],
     fields: Fields | None = None,
 ) -> None:
-    """Read the id, the query and the codes of each row, and merge identical queries.
+    """Read the id, the query and the snippets of each row, and merge identical queries.
 
     `read` receives the number of a row as text, which is the usual id. The id of a query is the id of the first row
-    that contains it. If a row contains several codes, the ids of all codes after the first also contain an index. The
-    number of the row makes a repeated id unique.
+    that contains it. If a row contains several snippets, the ids of all snippets after the first also contain an index.
+    The number of the row makes a repeated id unique.
     """
     ids = dict[str, str]()
     for number, row in _iterate_rows(builder, builder.path, fields or Fields()):

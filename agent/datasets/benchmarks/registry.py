@@ -20,7 +20,7 @@ class BenchmarkFormat:
 
     `fields` contains the fields that every row must have, which identify the format. It is empty for folders. `others`
     contains optional fields. `codes` describes the files to pass with `--codes`. It is empty if the benchmark includes
-    its codes. `may_lack_grades` says whether a benchmark without any grades is valid.
+    its snippets. `may_lack_grades` says whether a benchmark without any grades is valid.
     """
 
     name: str
@@ -76,17 +76,17 @@ def read_benchmark(path: Path, request: BenchmarkRequest) -> Benchmark:
     A note in the benchmark names the format and any ignored columns.
 
     Raises:
-        UsageError: codes are missing, or codes were passed for a format that includes them.
+        UsageError: snippets are missing, or snippets were passed for a format that includes them.
         InputError: the format is unknown, or a file is malformed.
         ExtraMissing: the libraries for a file's format are not installed.
     """
     benchmark_format, columns = find_format(path, request.mapping)
     if benchmark_format.codes and not request.codes:
         raise UsageError(
-            f"{path}: contains only queries. Pass the codes to search with --codes ({benchmark_format.codes})"
+            f"{path}: contains only queries. Pass the snippets to search with --codes ({benchmark_format.codes})"
         )
     if request.codes and not benchmark_format.codes:
-        raise UsageError(f"{path}: includes its own codes. Remove --codes")
+        raise UsageError(f"{path}: includes its own snippets. Remove --codes")
     builder = BenchmarkBuilder(path, request)
     benchmark_format.read(builder)
     if request.mapping and benchmark_format is not _PAIRS:

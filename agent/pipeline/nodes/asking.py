@@ -120,7 +120,7 @@ class JudgeIntent(Node):
 class WriteCode(Node):
     """Ask for code that answers the query (section 3.4 of the CoSQA+ paper, version 1), as a `WrittenCode`.
 
-    The pair contains a rejected code or none. Its context says why the code was rejected.
+    The pair contains a rejected snippet or none. Its context says why the snippet was rejected.
     """
 
     name = "write_code"

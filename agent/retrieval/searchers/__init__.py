@@ -1,1 +1,1 @@
-"""Contains the searchers. A searcher ranks the codes of a benchmark for each query."""
+"""Contains the searchers. A searcher ranks the snippets of a benchmark for each query."""

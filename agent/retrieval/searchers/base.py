@@ -14,10 +14,10 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The codes retrieved for one query, best first: their positions in the corpus (int64) and scores (float64).
+    """The snippets retrieved for one query, best first: their positions in the corpus (int64) and scores (float64).
 
-    Contains at most the requested number of codes, plus all codes that tie with the last one. Codes that a searcher
-    cannot score (for example, because they share no word with the query) are omitted instead of scoring 0.
+    Contains at most the requested number of snippets, plus all snippets that tie with the last one. Snippets that a
+    searcher cannot score (for example, because they share no word with the query) are omitted instead of scoring 0.
     """
 
     positions: np.ndarray[Any, Any]
@@ -25,7 +25,7 @@ class SearchResult:
 
 
 class Searcher(Protocol):
-    """Ranks codes for queries. `index` is called once, before `search`.
+    """Ranks snippets for queries. `index` is called once, before `search`.
 
     `name` is the name on the command line. `settings` contains the JSON values that determine the scores. `about` is a
     short description that cites the source.
@@ -36,11 +36,11 @@ class Searcher(Protocol):
     settings: Mapping[str, Any]
 
     def index(self, codes: Sequence[str], progress: Progress) -> None:
-        """Index the codes.
+        """Index the snippets.
 
         Raises:
             ExtraMissing: a library is not installed.
-            UsageError: the searcher cannot index the codes, for example because they contain no words.
+            UsageError: the searcher cannot index the snippets, for example because they contain no words.
             StorageError: vectors cannot be stored.
             RunStopped: an endpoint rejects a request or cannot be reached. Vectors computed so far are stored.
         """
@@ -58,7 +58,7 @@ class Vectors:
     """Vectors that are compared by cosine similarity. They need not have length 1.
 
     `queries` is a float32 array of shape (queries, dimensions). `read_codes(start, stop)` returns the vectors of
-    consecutive codes as a float32 array of shape (stop - start, dimensions). It raises RunStopped if they are missing.
+    consecutive snippets as a float32 array of shape (stop - start, dimensions). It raises RunStopped if any is missing.
     """
 
     queries: np.ndarray[Any, Any]
@@ -67,10 +67,10 @@ class Vectors:
 
 @runtime_checkable
 class CosineSearcher(Searcher, Protocol):
-    """A searcher that compares vectors of queries and codes."""
+    """A searcher that compares vectors of queries and snippets."""
 
     def embed(self, codes: Sequence[str], queries: Sequence[str], progress: Progress) -> Vectors:
-        """Return the vectors of the codes and queries. Does not require `index`.
+        """Return the vectors of the snippets and queries. Does not require `index`.
 
         Raises:
             ExtraMissing, UsageError, StorageError, RunStopped: see `index`.
@@ -90,7 +90,7 @@ def report_progress(items: Iterable[Item], step: str, progress: Progress, total:
 
 
 def select_best_codes(scores: np.ndarray[Any, Any], depth: int, *, above: float = -float("inf")) -> SearchResult:
-    """Return the top `depth` codes with scores greater than `above`, plus all codes that tie with the last one."""
+    """Return the top `depth` snippets with scores greater than `above`, plus those that tie with the last one."""
     positions = np.flatnonzero(scores > above)
     if len(positions) > depth:
         threshold = np.partition(scores[positions], len(positions) - depth)[len(positions) - depth]

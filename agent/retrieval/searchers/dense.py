@@ -29,7 +29,7 @@ from agent.types import Progress
 if TYPE_CHECKING:
     from agent.retrieval.searchers.trained import TrainingRecord
 
-_PLURAL: Mapping[Kind, str] = {"query": "queries", "code": "codes"}
+_PLURAL: Mapping[Kind, str] = {"query": "queries", "code": "snippets"}
 _BATCH_TEXTS, _BATCH_CHARACTERS = 64, 65_536
 _QUERY_BATCH_SIZE = 64
 _EXTRA_CANDIDATES = 16
@@ -166,7 +166,7 @@ class EmbeddingFile:
 
 
 class VectorSearcher:
-    """Base class of searchers that rank codes by a score of two vectors. Subclasses implement `_find_best`.
+    """Base class of searchers that rank snippets by a score of two vectors. Subclasses implement `_find_best`.
 
     Vectors are stored in `folder`, so an interrupted command resumes after the last complete batch. When texts are
     embedded, messages for the user are added to `notes`. `training` describes how `agent train` made the model.
@@ -180,16 +180,16 @@ class VectorSearcher:
         self.name, self.about, self.settings = embedder.name, embedder.about, embedder.settings
 
     def index(self, codes: Sequence[str], progress: Progress) -> None:
-        """Embed the codes that have no vectors yet.
+        """Embed the snippets that have no vectors yet.
 
         Raises:
             ExtraMissing: a library that the model needs is not installed.
-            UsageError: there are no codes, or the model cannot be used.
+            UsageError: there are no snippets, or the model cannot be used.
             RunFolderError, StorageError: vectors cannot be read or stored.
             RunStopped: an endpoint rejects a request or cannot be reached. Vectors computed so far are stored.
         """
         if not codes:
-            raise UsageError("there are no codes to embed")
+            raise UsageError("there are no snippets to embed")
         file, order = self._embed_texts(codes, "code", progress)
         self._codes = file.map_vectors()
         self._positions = np.array(order)
@@ -209,7 +209,7 @@ class VectorSearcher:
             yield from self._find_best(vectors[start : start + _QUERY_BATCH_SIZE], depth)
 
     def _find_best(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
-        """Iterate over the results for a batch of query vectors. The vectors of codes are in `_codes`."""
+        """Iterate over the results for a batch of query vectors. The vectors of snippets are in `_codes`."""
         raise NotImplementedError
 
     def _embed_texts(self, texts: Sequence[str], kind: Kind, progress: Progress) -> tuple[EmbeddingFile, list[int]]:
@@ -253,7 +253,7 @@ class VectorSearcher:
 
 
 class DenseSearcher(VectorSearcher):
-    """Ranks codes by the inner product of their vectors with the query's vector.
+    """Ranks snippets by the inner product of their vectors with the query's vector.
 
     Scores are computed in float64 and rounded to float32, so identical vectors have the same score regardless of their
     position.
@@ -266,7 +266,7 @@ class DenseSearcher(VectorSearcher):
         self._max_norm = max(float(np.linalg.norm(self._codes[row : row + 65_536], axis=1).max()) for row in blocks)
 
     def embed(self, codes: Sequence[str], queries: Sequence[str], progress: Progress) -> Vectors:
-        """Embed the codes and queries that have no vectors yet. The vectors of codes remain on disk.
+        """Embed the snippets and queries that have no vectors yet. The vectors of snippets remain on disk.
 
         Raises:
             ExtraMissing, UsageError, RunFolderError, StorageError, RunStopped: see `index`.
@@ -275,13 +275,13 @@ class DenseSearcher(VectorSearcher):
         query_file, query_order = self._embed_texts(queries, "query", progress)
         widths = file.dimensions, query_file.dimensions
         if widths[0] != widths[1]:
-            raise RunStopped(f"{self.name} returned {widths[0]} dimensions for codes and {widths[1]} for queries")
+            raise RunStopped(f"{self.name} returned {widths[0]} dimensions for snippets and {widths[1]} for queries")
         rows = np.argsort(order)
         vectors = query_file.read_vectors(np.argsort(query_order).tolist())
         return Vectors(vectors, lambda start, stop: file.read_vectors(rows[start:stop].tolist()))
 
     def _find_best(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
-        """Find the nearest codes for each query.
+        """Find the nearest snippets for each query.
 
         Candidates are fetched by float32 score. The number of candidates grows until no rounding error can move the
         last one into the top `depth`. The scores of the candidates are then computed in float64.

@@ -21,7 +21,7 @@ from agent.types import Progress
 
 # The maximum number of scores in memory. It limits the number of queries per batch.
 MAX_SCORES = 20_000_000
-# Scores are rounded to this number of decimals, so that codes tie if their scores differ only by rounding errors.
+# Scores are rounded to this number of decimals, so that snippets tie if their scores differ only by rounding errors.
 # `DECIMALS` applies to sparse vectors (float64), and `DENSE_DECIMALS` applies to dense vectors (float32).
 DECIMALS, DENSE_DECIMALS = 12, 6
 _IDENTIFIER = re.compile(r"\w+")
@@ -50,14 +50,14 @@ def _split_identifier(identifier: str) -> tuple[str, ...]:
 
 def build_no_words_error(name: str, codes: Sequence[str]) -> UsageError:
     """Build the error for a corpus with too few words to search."""
-    return UsageError(f"{name} cannot search these {len(codes)} codes: they contain too few words")
+    return UsageError(f"{name} cannot search these {len(codes)} snippets: they contain too few words")
 
 
 def make_tfidf_vectorizer(vocabulary: Mapping[str, int] | None = None) -> Any:
     """Create a scikit-learn TfidfVectorizer with our tokeniser and otherwise default options.
 
     The weight of word t in text d is tf(t, d) · idf(t), where tf(t, d) is the count of t in d. idf(t) is
-    ln((1 + n) / (1 + df(t))) + 1, where n is the number of codes and df(t) is the number of codes that contain t.
+    ln((1 + n) / (1 + df(t))) + 1, where n is the number of snippets and df(t) is the number of snippets that contain t.
     Vectors are scaled to length 1.
     """
     return TfidfVectorizer(analyzer=tokenise, vocabulary=vocabulary)
@@ -79,9 +79,9 @@ def _iterate_batches(queries: Sequence[str], codes: int, progress: Progress) -> 
 def rank_by_cosine(
     codes: Any, queries: Sequence[str], embed: Callable[[Sequence[str]], Any], depth: int, progress: Progress
 ) -> Iterator[SearchResult]:
-    """Rank codes for each query by cosine similarity. `codes` contains float32 row vectors of length 1.
+    """Rank snippets for each query by cosine similarity. `codes` contains float32 row vectors of length 1.
 
-    A query with a zero vector retrieves nothing. A code with a zero vector is never retrieved.
+    A query with a zero vector retrieves nothing. A snippet with a zero vector is never retrieved.
     """
     empty = ~codes.any(axis=1)
     for batch in _iterate_batches(queries, len(codes), progress):
@@ -93,17 +93,17 @@ def rank_by_cosine(
 
 
 class BM25:
-    """Ranks codes with BM25, as computed by the `lucene` method of bm25s (Lù 2024).
+    """Ranks snippets with BM25, as computed by the `lucene` method of bm25s (Lù 2024).
 
-    Kamphuis et al. 2020 call this method "Lucene (accurate)". The score of a code d is the sum of the following term
+    Kamphuis et al. 2020 call this method "Lucene (accurate)". The score of a snippet d is the sum of the following term
     over the words t of the query, including repetitions:
 
         ln(1 + (N − df(t) + 0.5) / (df(t) + 0.5)) · tf(t, d) / (tf(t, d) + k1 · (1 − b + b · |d| / avgdl))
 
-    N is the number of codes. df(t) is the number of codes that contain t, and tf(t, d) is the count of t in d. |d| is
-    the number of words in d, and avgdl is the mean of |d| over all codes. For the parameters k1 and b, `bm25` uses the
-    defaults of bm25s, and `bm25-lucene` uses the defaults of Lucene's BM25Similarity. Unlike Lucene, bm25s does not
-    encode |d| in one byte.
+    N is the number of snippets. df(t) is the number of snippets that contain t, and tf(t, d) is the count of t in d.
+    |d| is the number of words in d, and avgdl is the mean of |d| over all snippets. For the parameters k1 and b, `bm25`
+    uses the defaults of bm25s, and `bm25-lucene` uses the defaults of Lucene's BM25Similarity. Unlike Lucene, bm25s
+    does not encode |d| in one byte.
     """
 
     def __init__(self, name: str, about: str, *, method: str = "lucene", k1: float = 1.5, b: float = 0.75) -> None:
@@ -129,10 +129,10 @@ class BM25:
 
 
 class VectorSpaceModel:
-    """Ranks codes by the cosine similarity of sparse word vectors.
+    """Ranks snippets by the cosine similarity of sparse word vectors.
 
-    The weights are counts (bag of words) or scikit-learn's tf-idf. Codes that share no word with the query are not
-    retrieved. Query words that no code contains are ignored.
+    The weights are counts (bag of words) or scikit-learn's tf-idf. Snippets that share no word with the query are not
+    retrieved. Query words that no snippet contains are ignored.
     """
 
     def __init__(self, name: str, about: str, *, weights: str = "counts") -> None:
@@ -158,11 +158,11 @@ class VectorSpaceModel:
 
 
 class Lsa:
-    """Ranks codes with latent semantic analysis (LSA, Deerwester et al. 1990).
+    """Ranks snippets with latent semantic analysis (LSA, Deerwester et al. 1990).
 
-    The score is the cosine similarity of tf-idf vectors reduced by scikit-learn's TruncatedSVD. A query with at
-    least one known word retrieves every code that contains a word. The number of dimensions cannot exceed the number of
-    words or the number of codes. The defaults are our choice.
+    The score is the cosine similarity of tf-idf vectors reduced by scikit-learn's TruncatedSVD. A query with at least
+    one known word retrieves every snippet that contains a word. The number of dimensions cannot exceed the number of
+    words or the number of snippets. The defaults are our choice.
     """
 
     def __init__(self, name: str, about: str, *, dimensions: int = 300, seed: int = 0) -> None:

@@ -46,7 +46,7 @@ _MODELS: Mapping[str, Mapping[str, int]] = {
 def train_word_vectors(
     name: str, codes: Sequence[str], progress: Progress, *, model: str = "fasttext", **training: int
 ) -> Any:
-    """Train word vectors on the words of codes, and return them as gensim's `KeyedVectors`.
+    """Train word vectors on the words of snippets, and return them as gensim's `KeyedVectors`.
 
     `model` and `training` are the settings of `Ncs`. `name` is the name of the searcher in error messages.
 
@@ -70,7 +70,7 @@ def train_word_vectors(
 
 
 class Ncs:
-    """Ranks codes with NCS (Neural Code Search).
+    """Ranks snippets with NCS (Neural Code Search).
 
     `model` selects how word vectors are trained: `word2vec` or `fasttext`. Only `fasttext` has vectors for words
     outside the corpus. Words with fewer than `min_count` occurrences in the corpus are ignored. gensim trains only on
@@ -100,15 +100,15 @@ class Ncs:
 
 
 class NcsPostrank(Ncs):
-    """Ranks codes with NCS (Neural Code Search), and re-ranks the best codes by the query words that they contain.
+    """Ranks snippets with NCS (Neural Code Search), and re-ranks the best by the query words that they contain.
 
-    `reranked` is the number of codes that are re-ranked. The score of a re-ranked code is our own formula:
+    `reranked` is the number of snippets that are re-ranked. The score of a re-ranked snippet is our own formula:
 
         score = cos(v(query), v(code)) + Σ_w idf(w) / Σ_u idf(u)
 
-    v is the vector of a query or a code (see the module docstring), and idf is the inverse document frequency of a
-    word. w runs over the distinct query words in the code, and u runs over the distinct query words in the corpus. All
-    other codes are scored by the cosine alone.
+    v is the vector of a query or a snippet (see the module docstring), and idf is the inverse document frequency of a
+    word. w runs over the distinct query words in the snippet, and u runs over the distinct query words in the corpus.
+    All other snippets are scored by the cosine alone.
     """
 
     def __init__(self, name: str, about: str, *, reranked: int = 100, **settings: Any) -> None:

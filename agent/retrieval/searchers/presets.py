@@ -39,7 +39,7 @@ class ModelPreset:
     """Describes how to use a family of models. `name_pattern` matches lowercase model names without the owner.
 
     `max_tokens` includes special tokens. `mode` is a token that occurs in the prefixes and must be registered with the
-    tokenizer. `tasks` contains the adapter names for queries and codes.
+    tokenizer. `tasks` contains the adapter names for queries and snippets.
     """
 
     family: str
@@ -118,7 +118,7 @@ def find_hub_preset(model: str) -> ModelPreset | None:
 def choose_prefixes(
     preset: ModelPreset | None, options: EmbedderOptions, prompts: Mapping[str, str] | None = None
 ) -> dict[Kind, str]:
-    """Return the prefixes for queries and codes.
+    """Return the prefixes for queries and snippets.
 
     Prefixes in the options take precedence over the model's prompts, which take precedence over the prefixes in the
     preset.

@@ -43,7 +43,7 @@ def _import_class(class_path: str) -> Any:
         return getattr(import_module(f"agent.retrieval.searchers.{module}"), name)
 
 
-# Searchers that need no pretrained model, only the codes.
+# Searchers that need no pretrained model, only the snippets.
 SEARCHERS: Mapping[str, SearcherEntry] = {
     "bow": SearcherEntry("lexical:VectorSpaceModel", "bag of words: cosine similarity of word counts"),
     "tfidf": SearcherEntry(
@@ -106,7 +106,7 @@ def make_searcher(name: str, options: EmbedderOptions | None = None) -> Searcher
 
 
 def _make_trained_searcher(folder: Path, options: EmbedderOptions) -> Searcher:
-    """Create the searcher `model:FOLDER`. The recipe in the folder determines how codes are scored.
+    """Create the searcher `model:FOLDER`. The recipe in the folder determines how snippets are scored.
 
     The folder defines the pooling, and custom code never runs, so these options are ignored.
 

@@ -1,6 +1,6 @@
-"""Ranks codes by the head of a siamese model (Huang et al. 2021, *CoSQA*, section 5.1).
+"""Ranks snippets by the head of a siamese model (Huang et al. 2021, *CoSQA*, section 5.1).
 
-q and c are the vectors of a query and a code, and ⊙ is the element-wise product:
+q and c are the vectors of a query and a snippet, and ⊙ is the element-wise product:
 
     r = tanh(W1 · [q, c, q − c, q ⊙ c])    (equation 2)
     s = sigmoid(W2 · r)
@@ -51,7 +51,7 @@ class Head(torch.nn.Module):  # type: ignore[misc]
         return scores
 
     def score_all(self, queries: Any, codes: Any) -> torch.Tensor:
-        """Return the scores (queries × codes) without gradients. Vectors are arrays or tensors of any float type."""
+        """Return the scores (queries × snippets) without gradients. Vectors are arrays or tensors of any float type."""
         queries = torch.as_tensor(queries).to(self.w1.weight)
         size = max(1, _BLOCK_SIZE // queries.numel())
         # the sums are copies, because mapped vectors cannot be written
@@ -78,7 +78,7 @@ def load_head(path: Path) -> Head:
 
 
 class SiameseSearcher(VectorSearcher):
-    """Ranks codes by the score of the head. The scores of the results are W2 · r (see the module docstring)."""
+    """Ranks snippets by the score of the head. The scores of the results are W2 · r (see the module docstring)."""
 
     def __init__(self, embedder: Embedder, head: Head, folder: Path) -> None:
         super().__init__(embedder, folder)

@@ -1,7 +1,7 @@
-"""Implements UNIF, which extends NCS by supervision: trained word vectors, and attention over the words of a code.
+"""Implements UNIF, which extends NCS by supervision: trained word vectors, and attention over the words of a snippet.
 
 Source: Cambronero et al., *When Deep Learning Met Code Search* (arXiv:1905.03813). T_q and T_c are the tables of word
-vectors for queries and for codes, and a is the attention vector. With e_i = T_c(w_i):
+vectors for queries and for snippets, and a is the attention vector. With e_i = T_c(w_i):
 
     v(code)  = Σ_i α_i · e_i         α_i = exp(a · e_i) / Σ_j exp(a · e_j), over all words of the code
     v(query) = Σ_i T_q(w_i) / n      over all n words of the query
@@ -145,7 +145,7 @@ class UnifEmbedder:
     def __init__(self, folder: Path) -> None:
         self._model = SentenceTransformer(modules=[UnifEncoder.load(str(folder))], device="cpu")
         self.name = f"model:{folder}"
-        self.about = "UNIF (Cambronero et al. 2019): cosine similarity of trained word vectors, with attention on codes"
+        self.about = "UNIF (Cambronero et al. 2019): cosine similarity of trained word vectors, with attention on code"
         self.settings: Mapping[str, Any] = {"version": hash_folder(folder), "similarity": "cosine"}
 
     def embed(self, texts: Sequence[str], kind: Kind) -> EmbeddedTexts:

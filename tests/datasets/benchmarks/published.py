@@ -15,7 +15,7 @@ URL = "https://github.com/owner/repository/blob/c0ffee/adding.py#L{}-L9"
 
 
 def write_all(folder: Path) -> None:
-    """Write one benchmark per format into a folder. Each query has one relevant code."""
+    """Write one benchmark per format into a folder. Each query has one relevant snippet."""
     numbered = [(number, query, code) for number, (query, code) in enumerate(CODES.items())]
     cosqa = [{"idx": f"cosqa-{n}", "doc": query, "code": code, "label": 1} for n, query, code in numbered]
     _write(folder / "cosqa-retrieval-dev-500.json", [{**row, "retrieval_idx": n} for n, row in enumerate(cosqa)])

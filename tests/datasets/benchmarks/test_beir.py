@@ -86,7 +86,7 @@ def test_an_error_locates_a_bad_judgement(tsv: str, cause: str, tmp_path: Path) 
     assert cause in str(caught.value)
 
 
-def test_a_code_needs_a_text_field_which_may_be_empty_next_to_a_title(tmp_path: Path) -> None:
+def test_a_snippet_needs_a_text_field_which_may_be_empty_next_to_a_title(tmp_path: Path) -> None:
     write_beir(tmp_path)
     write_json_lines(
         tmp_path / "corpus.jsonl", [*CORPUS, {"_id": "d4", "title": "d", "text": ""}, {"_id": "d5", "code": "pass"}]

@@ -37,7 +37,7 @@ def get_content(benchmark: Benchmark) -> tuple[object, object, object]:
     return dict(benchmark.queries), dict(benchmark.codes), {query: dict(g) for query, g in benchmark.grades.items()}
 
 
-def test_each_query_of_the_search_task_has_one_relevant_code(tmp_path: Path) -> None:
+def test_each_query_of_the_search_task_has_one_relevant_function(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "dev.jsonl", QUERIES)
     codes = write_lines(tmp_path / "codes.jsonl", CODES)
     benchmark = open_benchmark(path, [codes])
@@ -67,13 +67,13 @@ def test_the_search_task_needs_the_option_codes(tmp_path: Path) -> None:
         open_benchmark(write_lines(tmp_path / "dev.jsonl", QUERIES))
 
 
-def test_an_error_locates_a_grade_for_an_unknown_code(tmp_path: Path) -> None:
+def test_an_error_locates_a_grade_for_an_unknown_function(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "dev.jsonl", QUERIES)
-    with pytest.raises(InputError, match=r"dev.jsonl:2: .*code '0'"):
+    with pytest.raises(InputError, match=r"dev.jsonl:2: .*snippet '0'"):
         open_benchmark(path, [write_lines(tmp_path / "codes.jsonl", CODES[1:])])
 
 
-def test_codes_with_equal_text_are_merged_and_counted(tmp_path: Path) -> None:
+def test_functions_with_equal_text_are_merged_and_counted(tmp_path: Path) -> None:
     duplicates = [{"code-idx": 9, "code": "def b(): pass"}]
     queries = [*QUERIES, {"query-idx": 0, "query": "do a", "code-idx": 9, "label": 0}]
     codes = write_lines(tmp_path / "codes.jsonl", CODES + duplicates)
@@ -83,7 +83,7 @@ def test_codes_with_equal_text_are_merged_and_counted(tmp_path: Path) -> None:
     assert [re.findall(r"\d+", note) for note in (benchmark.notes[0], benchmark.notes[-1])] == [["3", "2"], ["1"]]
 
 
-def test_an_error_locates_a_duplicate_code(tmp_path: Path) -> None:
+def test_an_error_locates_a_duplicate_function(tmp_path: Path) -> None:
     codes = write_lines(tmp_path / "codes.jsonl", [*CODES, {"code-idx": 7, "code": "x"}])
     with pytest.raises(InputError, match=r"codes.jsonl:3: .*'7'"):
         open_benchmark(write_lines(tmp_path / "dev.jsonl", QUERIES), [codes])

@@ -144,7 +144,7 @@ def test_a_table_of_questions_snippets_and_labels_is_not_staqc(tmp_path: Path) -
         open_benchmark(write_csv(tmp_path / "pairs.csv", [{"question_id": 1, **row} for row in rows]))
 
 
-def test_codes_are_rejected_for_a_benchmark_that_includes_them(tmp_path: Path) -> None:
+def test_snippets_are_rejected_for_a_benchmark_that_includes_them(tmp_path: Path) -> None:
     path = write_json_lines(tmp_path / "conala.jsonl", CONALA)
     with pytest.raises(UsageError, match="--codes"):
         open_benchmark(path, [path])

@@ -44,7 +44,7 @@ def test_scores_equal_the_formula(name, k1, codes, queries):
         assert scores == pytest.approx({i: value for i, value in expected.items() if value > 0}, abs=1e-11)
 
 
-def test_codes_that_tie_with_the_last_one_are_retrieved():
+def test_snippets_that_tie_with_the_last_one_are_retrieved():
     [scores] = search("bm25", ["a b", "a", "b a", "c", "a d"], ["a"], depth=2)
 
     assert set(scores) == {0, 1, 2, 4}
@@ -52,7 +52,7 @@ def test_codes_that_tie_with_the_last_one_are_retrieved():
 
 
 @pytest.mark.real_data
-def test_mrr_on_real_codes_is_at_least_that_of_plain_bm25s():
+def test_mrr_on_real_functions_is_at_least_that_of_plain_bm25s():
     folder = Path(os.environ["AGENT_REAL_DATA"])
     codes, queries = (
         [json.loads(line) for line in Path(folder, name).read_text("utf-8").splitlines()]

@@ -63,7 +63,7 @@ def search_scores(searcher: DenseSearcher, queries: Sequence[str], depth: int) -
     ]
 
 
-def test_the_nearest_codes_are_retrieved_with_their_inner_products(tmp_path: Path) -> None:
+def test_the_nearest_snippets_are_retrieved_with_their_inner_products(tmp_path: Path) -> None:
     embedder = HashEmbedder()
     searcher = DenseSearcher(embedder, tmp_path)
     searcher.index(CODES, silent)
@@ -76,7 +76,7 @@ def test_the_nearest_codes_are_retrieved_with_their_inner_products(tmp_path: Pat
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(1, 70))
-def test_codes_that_tie_with_the_last_one_are_retrieved(tmp_path_factory: Any, values: list[int], depth: int) -> None:
+def test_snippets_tied_with_the_last_one_are_retrieved(tmp_path_factory: Any, values: list[int], depth: int) -> None:
     codes = [f"code {position}" for position in range(len(values))]
     vectors: dict[str, list[float]] = {code: [value, 1.0] for code, value in zip(codes, values, strict=True)}
     searcher = DenseSearcher(HashEmbedder({**vectors, "query": [1.0, 0.0]}), tmp_path_factory.mktemp("ties"))
@@ -103,7 +103,7 @@ def test_an_interrupted_index_resumes_with_stored_vectors(tmp_path: Path) -> Non
     resumed = DenseSearcher(second, tmp_path)
     resumed.index(CODES, silent)
     assert sorted(first.embedded[:128] + second.embedded) == sorted(CODES)
-    assert [note.split(" codes")[0] for note in resumed.notes] == ["28 of 200"]
+    assert [note.split(" snippets")[0] for note in resumed.notes] == ["28 of 200"]
 
     reference = DenseSearcher(HashEmbedder(), tmp_path / "other")
     reference.index(CODES, silent)
@@ -185,7 +185,7 @@ def test_batches_after_a_damaged_line_are_embedded_again(tmp_path: Path, damaged
 @pytest.mark.parametrize(
     ("settings", "codes"), [({"pooling": "cls"}, CODES), ({}, CODES[:-1]), ({}, [*CODES[1:], CODES[0]])]
 )
-def test_codes_are_embedded_again_if_settings_or_codes_change(tmp_path: Path, settings: Any, codes: list[str]) -> None:
+def test_texts_are_embedded_again_if_settings_or_texts_change(tmp_path: Path, settings: Any, codes: list[str]) -> None:
     DenseSearcher(HashEmbedder(), tmp_path).index(CODES, silent)
     embedder = HashEmbedder(**settings)
     DenseSearcher(embedder, tmp_path).index(codes, silent)
@@ -244,7 +244,7 @@ def test_invalid_vectors_stop_the_run_and_are_not_stored(
 
 def test_an_empty_corpus_raises_usage_error_and_zero_queries_have_zero_results(tmp_path: Path) -> None:
     searcher = DenseSearcher(HashEmbedder(), tmp_path)
-    with pytest.raises(UsageError, match="no codes"):
+    with pytest.raises(UsageError, match="snippets"):
         searcher.index([], silent)
     searcher.index(CODES, silent)
     assert search_scores(searcher, [], 5) == []

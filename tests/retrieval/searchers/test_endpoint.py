@@ -69,7 +69,7 @@ def search(searcher: DenseSearcher, query: str = "add", depth: int = 5) -> Searc
     return result
 
 
-def test_codes_are_ranked_by_cosine_of_the_servers_vectors(searcher: Any) -> None:
+def test_snippets_are_ranked_by_cosine_of_the_servers_vectors(searcher: Any) -> None:
     with ChatServer(answer_vectors) as server:
         result = search(searcher(server))
     codes = np.array([hash_vector(code) for code in CODES])
@@ -158,8 +158,8 @@ def test_texts_beyond_the_servers_limit_are_truncated_and_counted(searcher: Any)
     too_long = sum(len(code) >= 1_000 for code in CODES)
     assert too_long
     truncated, code_tokens, query_tokens = dense.notes
-    assert truncated.startswith(f"{too_long} of 150 codes")
-    assert re.search(r"\b150 tokens\b.*\bcodes\b", code_tokens)
+    assert truncated.startswith(f"{too_long} of 150 snippets")
+    assert re.search(r"\b150 tokens\b.*\bsnippets\b", code_tokens)
     assert re.search(r"\b1 token\b.*\bqueries\b", query_tokens)
 
 
@@ -182,7 +182,7 @@ def test_rejected_batches_are_split_in_half(searcher: Any, status: int, message:
         reference = search(searcher(other))
     assert result.positions.tolist() == reference.positions.tolist()
     assert result.scores.tolist() == reference.scores.tolist()
-    assert re.search(r"\b150 tokens\b.*\bcodes\b", dense.notes[0])
+    assert re.search(r"\b150 tokens\b.*\bsnippets\b", dense.notes[0])
 
 
 def test_a_text_beyond_the_token_limit_is_truncated_among_others(searcher: Any) -> None:
@@ -194,7 +194,7 @@ def test_a_text_beyond_the_token_limit_is_truncated_among_others(searcher: Any) 
     with ChatServer(respond) as server:
         dense = searcher(server)
         search(dense)
-    assert " of 150 codes " in dense.notes[0]
+    assert " of 150 snippets " in dense.notes[0]
 
 
 def test_a_rejection_of_every_text_stops_the_run_with_the_servers_message(searcher: Any) -> None:

@@ -23,7 +23,7 @@ def test_a_searcher_has_the_requested_name(searcher):
     assert searcher.about == SEARCHERS[searcher.name].about
 
 
-def test_results_are_sorted_and_the_relevant_code_is_first(searcher):
+def test_results_are_sorted_and_the_relevant_snippet_is_first(searcher):
     read, sort = searcher.search(["read file", "sort list"], 3, silent)
 
     for result in (read, sort):
@@ -52,13 +52,13 @@ def test_progress_is_reported_to_the_end(searcher):
 
 @pytest.mark.parametrize("name", SEARCHERS)
 @pytest.mark.parametrize("codes", [["", "+"], []])
-def test_codes_without_words_raise_usage_error(name, codes):
+def test_snippets_without_words_raise_usage_error(name, codes):
     with pytest.raises(UsageError, match=rf"^{name} .*\b{len(codes)}\b"):
         make_searcher(name).index(codes, silent)
 
 
 @pytest.mark.parametrize("name", sorted(SEARCHERS.keys() - {*TRAINED, "lsa"}))
-def test_a_single_word_in_a_single_code_is_found(name):
+def test_a_single_word_in_a_single_snippet_is_found(name):
     searcher = make_searcher(name)
     searcher.index(["read"], silent)
 

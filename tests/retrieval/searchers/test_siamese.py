@@ -49,7 +49,7 @@ def hash_text(text: str) -> Any:
     return HashEmbedder()._hash(text).astype(np.float32).astype(float)
 
 
-def test_codes_are_ranked_by_the_score_of_the_head(tmp_path: Path) -> None:
+def test_snippets_are_ranked_by_the_score_of_the_head(tmp_path: Path) -> None:
     searcher = make_searcher(tmp_path)
     searcher.index(CODES, silent)
     results = list(searcher.search(QUERIES, 10, silent))

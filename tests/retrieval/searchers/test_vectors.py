@@ -58,7 +58,7 @@ def test_equal_cosines_tie_despite_rounding_errors():
         assert len(set(scores.values())) == 1
 
 
-def test_codes_that_tie_with_the_last_one_are_retrieved():
+def test_snippets_that_tie_with_the_last_one_are_retrieved():
     assert search("bow", ["a", "a b", "b", "a b", "a c", "a b c"], "a", depth=2) == [
         {0: 1.0, 1: pytest.approx(0.5**0.5), 3: pytest.approx(0.5**0.5), 4: pytest.approx(0.5**0.5)}
     ]
@@ -74,7 +74,7 @@ def test_results_do_not_depend_on_batches(name, monkeypatch):
     assert search(name, codes, *queries) == single_batch
 
 
-def test_lsa_retrieves_codes_with_related_words():
+def test_lsa_retrieves_snippets_with_related_words():
     codes = ["car engine wheel", "automobile engine wheel", "flower garden", "garden tree flower"] * 3
     searcher = make_searcher("lsa")
     searcher.settings = {**searcher.settings, "dimensions": 2}
