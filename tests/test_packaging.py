@@ -78,4 +78,5 @@ def test_the_wheel_contains_the_import_map(installed: Path) -> None:
 
 
 def test_the_wheel_contains_the_rules_for_queries(installed: Path) -> None:
-    assert int(run(installed, "-c", "from agent.corpus.rules import load_rules; print(len(load_rules('cosqa')))")) > 100
+    program = "from agent.corpus.queries import load_rules; print(len(load_rules('cosqa')))"
+    assert int(run(installed, "-c", program)) > 100

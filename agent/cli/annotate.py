@@ -37,13 +37,7 @@ from agent.views.story import describe_path
 _MAX_LISTED = 40
 
 
-def run(
-    pairs: list[Path],
-    without: tuple[str, ...],
-    options: RunOptions,
-    *,
-    dry_run: bool = False,
-) -> None:
+def run(pairs: list[Path], without: tuple[str, ...], options: RunOptions, *, dry_run: bool = False) -> None:
     """Annotate pairs, show progress and print a summary. In a dry run, only print an estimate.
 
     Raises:

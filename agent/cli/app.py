@@ -25,9 +25,9 @@ from agent.cli.options import (
     RunFolder,
     RunOptions,
     Sandboxes,
+    TrainOptions,
     Without,
 )
-from agent.cli.train_options import TrainOptions
 
 app = typer.Typer(
     name="agent",
@@ -317,9 +317,9 @@ def prefer(
     *,
     options: PreferOptions,
 ) -> None:
-    """Compare the codes that two datasets, A and B, label as matches of the same queries.
+    """Compare the snippets that two datasets, A and B, label as matches of the same queries.
 
-    Shows the codes blind on the review page, or with --model to a model, and prints how often B's code is preferred.
+    Shows the snippets blind on the review page, or with --model to a model, and prints how often B's is preferred.
     To resume, run the same command again.
     """
     from agent.cli.prefer import run
@@ -389,11 +389,7 @@ def export(
     """Export labels and input fields for other tools."""
     from agent.cli.export import run
 
-    filters = {
-        "decided_by": decided_by or (),
-        "errors": errors,
-        "min_agreement": min_agreement,
-    }
+    filters = {"decided_by": decided_by or (), "errors": errors, "min_agreement": min_agreement}
     run(run_folder, to, out=out, labels=label or (), filters=filters, force=force, as_json=as_json)
 
 

@@ -8,16 +8,18 @@ from typing import Annotated
 import typer
 
 from agent.cli.corpus_options import (
+    AnswerOptions,
     CandidatesOptions,
     CodeOptions,
     DecontaminateOptions,
+    FillOptions,
     Force,
     QueriesOptions,
     SplitOptions,
     StackExchangeOptions,
 )
 from agent.cli.declaring import Group, add_options
-from agent.cli.options import AnswerOptions, AsJson, FillOptions, Map, RunFolder
+from agent.cli.options import AsJson, Map, RunFolder
 
 app = typer.Typer(
     cls=Group, no_args_is_help=True, help="Turn queries and code into candidate pairs for `agent annotate`."
@@ -53,7 +55,7 @@ def code(
 ) -> None:
     """Extract functions and methods from folders, notebooks and datasets.
 
-    Equal codes are merged. Removed codes and damaged files are listed in FILE.removed.jsonl.
+    Equal functions are merged. Removed functions and damaged files are listed in FILE.removed.jsonl.
     """
     from agent.cli.corpus_code import run
 
@@ -95,7 +97,7 @@ def answer(
 @add_options
 def candidates(
     queries: Annotated[Path, typer.Argument(metavar="QUERIES", help="File of `agent corpus queries`.")],
-    codes: Annotated[Path, typer.Argument(metavar="CODES", help="File of codes, as written by `agent corpus code`.")],
+    codes: Annotated[Path, typer.Argument(metavar="CODES", help="File of `agent corpus code`.")],
     searcher: Annotated[
         list[str], typer.Option(metavar="NAME", help="Searcher, as in `agent retrieval run`. Repeatable.")
     ],
@@ -103,7 +105,7 @@ def candidates(
     *,
     options: CandidatesOptions,
 ) -> None:
-    """Propose codes for each query, as pairs for `agent annotate`.
+    """Propose snippets for each query, as pairs for `agent annotate`.
 
     Repeat the command to resume after an interruption. Vectors are stored and reused.
     """
@@ -117,7 +119,7 @@ def candidates(
 def fill(
     run_folder: RunFolder,
     out: OutFile,
-    variant: Annotated[str, typer.Option(metavar="NAME|FILE", help="Variant that tests every code.")] = "no_screen",
+    variant: Annotated[str, typer.Option(metavar="NAME|FILE", help="Variant that tests every snippet.")] = "no_screen",
     snippets_per_query: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number to write.")] = 3,
     force: Force = False,
     *,
@@ -133,7 +135,7 @@ def fill(
 @add_options
 def decontaminate(
     pairs: Annotated[
-        str, typer.Argument(metavar="PAIRS", help="File of pairs or of codes, or a pattern such as 'pairs/*.jsonl'.")
+        str, typer.Argument(metavar="PAIRS", help="File of pairs or of snippets, or a pattern such as 'x/*.jsonl'.")
     ],
     benchmark: Annotated[
         list[str],
@@ -143,10 +145,10 @@ def decontaminate(
     *,
     options: DecontaminateOptions,
 ) -> None:
-    """Remove pairs, or codes, whose query or code is also in a benchmark.
+    """Remove pairs, or snippets, whose query or code is also in a benchmark.
 
     A pair is removed if its query contains a whole query of the benchmark (of three or more words), or if its code
-    equals a code of the benchmark or is nearly equal. A second file, such as clean.removed.jsonl, lists these pairs.
+    equals a snippet of the benchmark, or nearly. A second file, such as clean.removed.jsonl, lists these pairs.
     """
     from agent.cli.corpus_decontaminate import run
 

@@ -11,9 +11,9 @@ from typing import IO
 
 import typer
 
+from agent.cli.corpus_options import AnswerOptions
 from agent.cli.exit_codes import DONE, SOME_ERRORS
 from agent.cli.interrupts import run_interruptible
-from agent.cli.options import AnswerOptions
 from agent.cli.progress import Steps
 from agent.cli.running import check_corpus_output, check_writable, stoppable
 from agent.cli.settings import ChosenSettings

@@ -1,20 +1,19 @@
-"""Implements `agent corpus candidates`, which proposes codes for queries as pairs."""
+"""Implements `agent corpus candidates`, which proposes snippets for queries as pairs."""
 
 from __future__ import annotations
 
 import random
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from agent.cli.corpus_options import CandidatesOptions
 from agent.cli.options import SearcherOptions
 from agent.cli.progress import Steps
 from agent.cli.running import check_corpus_output, stoppable
-from agent.cli.text import Console, one_line, print_result, print_table, print_text
+from agent.cli.text import Console, one_line, print_json, print_table, print_text
 from agent.corpus.candidates import CandidateRules, propose_codes, read_items, write_pairs
 from agent.corpus.output import get_removed_path, open_output
 from agent.errors import UsageError
@@ -22,19 +21,6 @@ from agent.retrieval.searchers.base import CosineSearcher, Searcher, report_prog
 from agent.retrieval.searchers.presets import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
 from agent.text import build_table, plural
-from agent.types import Frozen
-
-
-class _Result(Frozen):
-    out: str
-    removed_out: str
-    queries: int
-    codes: int
-    pairs: int
-    removed: dict[str, int]
-    overlap: dict[str, dict[str, float]]
-    codes_by_uses: dict[int, int]
-    queries_without_pairs: dict[str, Any]
 
 
 def run(queries: Path, codes: Path, names: Sequence[str], out: Path, options: CandidatesOptions) -> None:
@@ -53,7 +39,7 @@ def run(queries: Path, codes: Path, names: Sequence[str], out: Path, options: Ca
     searchers = _make_searchers(names, rules, EmbedderOptions(embeddings, **embedder))
     check_corpus_output(out, [queries, codes], force=options.force)
     with stoppable(notes, "No pairs were written. Stored vectors are reused."):
-        with notes.status("reading queries and codes"):
+        with notes.status("reading queries and snippets"):
             query_items = read_items(queries, "query", options.field_map)
             code_items = read_items(codes, "code", options.field_map)
         if rules.pilot is not None:
@@ -68,18 +54,16 @@ def run(queries: Path, codes: Path, names: Sequence[str], out: Path, options: Ca
             with open_output(out) as writer:
                 tracked = report_progress(query_items, "writing pairs", steps)
                 uses, unanswered = write_pairs(writer, tracked, code_items, proposals, rules)
-    result = _Result(
-        out=str(out),
-        removed_out=str(get_removed_path(out)),
-        queries=len(query_items),
-        codes=len(code_items),
-        pairs=writer.kept,
-        removed=writer.removed,
-        overlap=proposals.measure_overlap(),
-        codes_by_uses={0: len(code_items) - len(uses), **dict(sorted(Counter(uses.values()).items()))},
-        queries_without_pairs={"count": len(unanswered), "first": unanswered[:5]},
-    )
-    print_result(result, _print, as_json=options.as_json)
+    counts = {"queries": len(query_items), "codes": len(code_items), "pairs": writer.kept}
+    overlap = proposals.measure_overlap()
+    by_uses = {0: len(code_items) - len(uses), **dict(sorted(Counter(uses.values()).items()))}
+    if options.as_json:
+        document = {"out": str(out), "removed_out": str(get_removed_path(out)), **counts, "removed": writer.removed}
+        without = {"count": len(unanswered), "first": unanswered[:5]}
+        document |= {"overlap": overlap, "codes_by_uses": by_uses, "queries_without_pairs": without}
+        print_json(document)
+    else:
+        _print(out, writer.removed, counts, overlap, by_uses, unanswered)
 
 
 def _make_searchers(names: Sequence[str], rules: CandidateRules, options: EmbedderOptions) -> list[Searcher]:
@@ -93,22 +77,29 @@ def _make_searchers(names: Sequence[str], rules: CandidateRules, options: Embedd
     return searchers
 
 
-def _print(result: _Result) -> None:
+def _print(
+    out: Path,
+    removed: Mapping[str, int],
+    counts: Mapping[str, int],
+    overlap: Mapping[str, Mapping[str, float]],
+    by_uses: Mapping[int, int],
+    unanswered: Sequence[str],
+) -> None:
     console = Console()
-    without = result.queries_without_pairs
-    sizes = f"{plural(result.queries, 'query', 'queries')} and {plural(result.codes, 'code')}"
-    print_text(console, f"{result.out}: {plural(result.pairs, 'pair')} of {sizes}")
-    for rule, count in result.removed.items():
-        print_text(console, f"removed by --{rule}: {plural(count, 'pair')}, listed in {result.removed_out}")
+    sizes = f"{plural(counts['queries'], 'query', 'queries')} and {plural(counts['codes'], 'snippet')}"
+    print_text(console, f"{out}: {plural(counts['pairs'], 'pair')} of {sizes}")
+    for rule, count in removed.items():
+        print_text(console, f"removed by --{rule}: {plural(count, 'pair')}, listed in {get_removed_path(out)}")
     columns = ("searcher", "share of its candidates that were chosen", "Jaccard similarity")
-    rows = [(name, *(f"{value:.1%}" for value in shares.values())) for name, shares in result.overlap.items()]
+    rows = [(name, *(f"{value:.1%}" for value in shares.values())) for name, shares in overlap.items()]
     print_table(console, build_table(columns, rows))
-    counts = Counter[str]()
-    for uses, count in result.codes_by_uses.items():
-        counts[str(uses) if uses < 10 else "10 or more"] += count
-    print_text(console, f"codes by number of pairs: {', '.join(f'{n:,} with {uses}' for uses, n in counts.items())}")
-    if without["count"]:
-        first = one_line(", ".join(without["first"]))
-        print_text(console, f"{plural(without['count'], 'query', 'queries')} without pairs, such as {first}")
-    if result.pairs:
-        print_text(console, f"Next: agent annotate {shlex.quote(result.out)} --model MODEL")
+    folded = Counter[str]()
+    for uses, count in by_uses.items():
+        folded[str(uses) if uses < 10 else "10 or more"] += count
+    numbers = ", ".join(f"{count:,} with {uses}" for uses, count in folded.items())
+    print_text(console, f"snippets by number of pairs: {numbers}")
+    if unanswered:
+        first = one_line(", ".join(unanswered[:5]))
+        print_text(console, f"{plural(len(unanswered), 'query', 'queries')} without pairs, such as {first}")
+    if counts["pairs"]:
+        print_text(console, f"Next: agent annotate {shlex.quote(str(out))} --model MODEL")

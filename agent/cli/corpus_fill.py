@@ -7,9 +7,9 @@ from shlex import quote
 
 import typer
 
+from agent.cli.corpus_options import FillOptions
 from agent.cli.exit_codes import DONE, SOME_ERRORS
 from agent.cli.interrupts import run_interruptible
-from agent.cli.options import FillOptions
 from agent.cli.progress import Display
 from agent.cli.running import check_corpus_output, check_writable, stoppable
 from agent.cli.settings import ChosenSettings, print_unused_options

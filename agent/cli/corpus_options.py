@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli.options import AsJson, Codes, Formats, Language, Map, SearcherOptions, Split
+from agent.cli.options import AsJson, CallOptions, Codes, Formats, Language, Map, RunOptions, SearcherOptions, Split
 
 Force = Annotated[bool, typer.Option("--force", help="Replace existing output.")]
 
@@ -35,7 +35,7 @@ class CodeOptions:
         typer.Option(
             "--filter",
             metavar="NAME",
-            help="Rules that codes must meet: cosqa-plus (has a parameter and returns a value) or cosqa "
+            help="Rules that functions must meet: cosqa-plus (has a parameter and returns a value) or cosqa "
             "(is documented in English). Repeatable.",
         ),
     ] = None
@@ -44,7 +44,7 @@ class CodeOptions:
     )
     exclude: Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Paths to leave out. Repeatable.")] = None
     with_tests: Annotated[bool, typer.Option("--with-tests", help="Extract the functions of tests too.")] = False
-    clusters: Annotated[bool, typer.Option(help="Group codes that are nearly equal.")] = True
+    clusters: Annotated[bool, typer.Option(help="Group functions that are nearly equal.")] = True
     jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes [default: all cores].")] = None
     field_map: Map = None
     force: Force = False
@@ -106,8 +106,8 @@ class SplitOptions:
     by: Annotated[
         Literal["query", "code", "repository", "time", "pair"],
         typer.Option(
-            help="What the parts do not share: queries (query); queries and codes (code); queries and repositories "
-            "(repository); time: the latest pairs are test. With pair, parts share queries and codes."
+            help="What the parts do not share: queries (query); queries and code (code); queries and repositories "
+            "(repository); time: the latest pairs are test. With pair, parts share queries and code."
         ),
     ] = "query"
     ratios: Annotated[str | None, typer.Option(metavar="A:B:C", help="Shares of the parts [default: 8:1:1].")] = None
@@ -125,3 +125,28 @@ class SplitOptions:
     ] = "hf"
     force: Force = False
     as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class AnswerOptions(CallOptions):
+    """Options for `agent corpus answer`."""
+
+    language: Annotated[str | None, typer.Option(help="Language of the questions [default: all].")] = None
+    split: Annotated[str, typer.Option(help="Split with the questions.")] = "test"
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Ask only the first N questions.")] = None
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing output file.")] = False
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class FillOptions(RunOptions):
+    """Options for `agent corpus fill`, which tests each snippet once."""
+
+    engine: Literal["local", "ray"] | None = None
+    address: str | None = None
+    rounds: int | None = None
+    out: Path | None = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Fill only the first N queries without a match.")] = None
+    field_map: str | None = None
+    on_bad_line: Literal["fail", "skip"] = "fail"
+    unsupported: Literal["fail", "judge", "skip"] = "fail"

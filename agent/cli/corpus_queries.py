@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-
-from pydantic import Field
+from typing import Any
 
 from agent.cli.corpus_options import QueriesOptions
 from agent.cli.progress import Steps
 from agent.cli.running import check_corpus_output, stoppable
-from agent.cli.text import Console, print_result, print_table, print_text
-from agent.corpus.output import get_removed_path, open_output
-from agent.corpus.queries import QueryFilter, count_agreement, read_queries
-from agent.corpus.rules import load_rules
+from agent.cli.text import Console, print_json, print_table, print_text
+from agent.corpus.output import CorpusWriter, get_removed_path, open_output
+from agent.corpus.queries import QueryFilter, count_agreement, load_rules, read_queries
 from agent.datasets.formats import expand_patterns
 from agent.errors import UsageError
 from agent.evaluation.measures import Confusion, compute_measures
 from agent.text import build_table, format_value, plural
-from agent.types import Frozen
 
 _CELLS = ("tp", "fp", "fn", "tn")
-
-
-class _Result(Frozen):
-    out: str
-    removed_out: str
-    kept: int
-    removed: int
-    read: int
-    removed_by: dict[str, dict[str, int]]
-    labelled: dict[str, int | float | None] | None = Field(exclude_if=lambda measures: measures is None)
 
 
 def run(files: list[str], out: Path, options: QueriesOptions) -> None:
@@ -54,16 +42,14 @@ def run(files: list[str], out: Path, options: QueriesOptions) -> None:
             if not writer.kept and not removed:
                 raise UsageError("the input files contain no queries. Pass a file with at least one query.")
     categories = sorted(removed.items(), key=lambda item: -item[1].total())
-    result = _Result(
-        out=str(out),
-        removed_out=str(get_removed_path(out)),
-        kept=writer.kept,
-        removed=writer.removed.total(),
-        read=writer.kept + writer.removed.total(),
-        removed_by={category: dict(counts.most_common()) for category, counts in categories},
-        labelled=_measure(confusion) if confusion else None,
-    )
-    print_result(result, _print, as_json=options.as_json)
+    removed_by = {category: dict(counts.most_common()) for category, counts in categories}
+    labelled = _measure(confusion) if confusion else {}
+    if options.as_json:
+        counts = {"kept": writer.kept, "removed": writer.removed.total(), "read": writer.kept + writer.removed.total()}
+        written = {"out": str(out), "removed_out": str(get_removed_path(out))}
+        print_json({**written, **counts, "removed_by": removed_by, **({"labelled": labelled} if labelled else {})})
+    else:
+        _print(out, writer, removed_by, labelled)
 
 
 def _measure(confusion: Confusion) -> dict[str, int | float | None]:
@@ -71,18 +57,21 @@ def _measure(confusion: Confusion) -> dict[str, int | float | None]:
     return {name: measures[name] for name in ("accuracy", "f1")} | {cell: getattr(confusion, cell) for cell in _CELLS}
 
 
-def _print(result: _Result) -> None:
+def _print(
+    out: Path, writer: CorpusWriter, removed_by: Mapping[str, Mapping[str, int]], labelled: Mapping[str, Any]
+) -> None:
     console = Console()
     rows = list[tuple[str, int]]()
-    for category, rules in result.removed_by.items():
+    for category, rules in removed_by.items():
         rows += [(category, sum(rules.values())), *((f"· {text}", count) for text, count in rules.items())]
     if rows:
         print_table(console, build_table(("removed by", "queries"), rows))
-    if scores := result.labelled:
-        measures = f"accuracy {format_value(scores['accuracy'])}, F1 {format_value(scores['f1'])}"
-        cells = ", ".join(f"{cell} {scores[cell]:,}" for cell in _CELLS)
+    if labelled:
+        measures = f"accuracy {format_value(labelled['accuracy'])}, F1 {format_value(labelled['f1'])}"
+        cells = ", ".join(f"{cell} {labelled[cell]:,}" for cell in _CELLS)
         print_text(console, f"rules compared with labels: {measures} ({cells})")
-    print_text(console, f"{result.out}: {result.kept:,} of {plural(result.read, 'query', 'queries')}")
-    print_text(console, f"{result.removed_out}: {result.removed:,} removed")
-    if result.kept:
+    removed = writer.removed.total()
+    print_text(console, f"{out}: {writer.kept:,} of {plural(writer.kept + removed, 'query', 'queries')}")
+    print_text(console, f"{get_removed_path(out)}: {removed:,} removed")
+    if writer.kept:
         print_text(console, "Next: agent corpus code PATH… -o codes.jsonl")

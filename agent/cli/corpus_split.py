@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from sys import intern
 from typing import Any
 
-from pydantic import Field
-
 from agent.cli.corpus_options import SplitOptions
 from agent.cli.progress import Steps
 from agent.cli.running import check_writable, stoppable
-from agent.cli.text import Console, print_result, print_table, print_text
+from agent.cli.text import Console, print_json, print_table, print_text
 from agent.corpus.labelled import read_labelled
 from agent.corpus.split import FIELDS, PARTS, SplitCounts, SplitPair, SplitRules, describe_split, split_pairs
 from agent.datasets.encoding import dumps
@@ -24,16 +22,6 @@ from agent.exports.registry import FORMATS
 from agent.exports.rows import Export, format_left_out, open_labelled
 from agent.exports.target import check_target, open_target
 from agent.text import build_table, plural
-
-
-class _Result(SplitCounts):
-    out: str
-    source: str
-    to: str
-    version: str
-    rules: dict[str, Any]
-    not_annotated: int
-    notes: list[str] = Field(default=[], exclude_if=lambda notes: not notes)
 
 
 def run(path: Path, out: Path, options: SplitOptions) -> None:
@@ -58,18 +46,15 @@ def run(path: Path, out: Path, options: SplitOptions) -> None:
         outcomes = split_pairs(pairs, rules, steps)
         counts = describe_split(pairs, outcomes)
         _check_parts(counts, rules)
-        result = _Result(
-            **dict(counts),
-            out=str(out),
-            source=str(path),
-            to=options.to,
-            version=version("test-driven-annotator"),
-            rules=rules.describe(),
-            not_annotated=not_annotated,
-        )
+        record = {**counts.model_dump(mode="json"), "source": str(path), "to": options.to, "rules": rules.describe()}
+        record |= {"version": version("test-driven-annotator"), "not_annotated": not_annotated}
+        export = Export(source, left_out=+Counter({**counts.dropped, "not annotated yet": not_annotated}))
         with open_target(out, entries, force=options.force) as draft:
-            result = _write(draft, list(zip(pairs, outcomes, strict=True)), Export(source), result)
-    print_result(result, _print, as_json=options.as_json)
+            _write(draft, list(zip(pairs, outcomes, strict=True)), export, record)
+    if options.as_json:
+        print_json({"out": str(out), **record})
+    else:
+        _print(out, options, counts, not_annotated, export.notes)
 
 
 def _read_rules(options: SplitOptions) -> SplitRules:
@@ -103,31 +88,33 @@ def _check_parts(counts: SplitCounts, rules: SplitRules) -> None:
             raise UsageError(f"{part} would be empty. Change --ratios or --sizes, or pass more pairs.")
 
 
-def _write(draft: Path, assigned: Sequence[tuple[SplitPair, str]], export: Export, result: _Result) -> _Result:
-    """Write the files of a split. Return the result with the notes of the export."""
-    export.parts = {part: {pair.id for pair, own in assigned if own == part} for part in result.parts}
-    export.left_out = +Counter({**result.dropped, "not annotated yet": result.not_annotated})
-    FORMATS[result.to].write_parts(export, draft)
+def _write(
+    draft: Path, assigned: Sequence[tuple[SplitPair, str]], export: Export, record: MutableMapping[str, Any]
+) -> None:
+    """Write the files of a split, and add the notes of the export to its record."""
+    export.parts = {part: {pair.id for pair, own in assigned if own == part} for part in record["parts"]}
+    FORMATS[record["to"]].write_parts(export, draft)
     dropped = ({"removed_by": outcome, **pair._asdict()} for pair, outcome in assigned if outcome not in PARTS)
     (draft / "removed.jsonl").write_bytes(b"".join(dumps(pair) + b"\n" for pair in dropped))
-    result = result.model_copy(update={"notes": export.notes})
-    (draft / "split.json").write_bytes(dumps(result.model_dump(mode="json", exclude={"out"}), indent=True) + b"\n")
-    return result
+    if export.notes:
+        record["notes"] = export.notes
+    (draft / "split.json").write_bytes(dumps(record, indent=True) + b"\n")
 
 
-def _print(result: _Result) -> None:
+def _print(out: Path, options: SplitOptions, counts: SplitCounts, not_annotated: int, notes: Sequence[str]) -> None:
     console = Console()
-    shared = result.shared_between_parts
-    columns = ("pairs", "queries", "codes", "matches", "undecided")
-    rows = [(name, *(getattr(part, column) for column in columns)) for name, part in result.parts.items()]
-    print_table(console, build_table(("part", *columns), rows))
-    pending = f" ({result.not_annotated:,} more are not annotated yet)" if result.not_annotated else ""
-    lines = [f"kept: {result.share_kept:.1%} of {plural(result.pairs, 'pair')}{pending}"]
-    if result.dropped:
-        lines.append(f"dropped: {format_left_out(result.dropped)}")
-    texts = f"{plural(shared['queries'], 'query', 'queries')}, {plural(shared['codes'], 'code')}"
-    warning = "warning: " if result.rules["by"] in ("pair", "time") and any(shared.values()) else ""
-    lines += [*result.notes, f"{warning}in two or more parts: {texts}"]
-    if "test" in result.parts and result.to != "cosqa-plus":
-        lines.append(f"Next: agent retrieval run {shlex.quote(result.out)} --split test --searcher bm25")
+    shared = counts.shared_between_parts
+    columns = ("part", "pairs", "queries", "snippets", "matches", "undecided")
+    parts = counts.parts.items()
+    rows = [(name, part.pairs, part.queries, part.codes, part.matches, part.undecided) for name, part in parts]
+    print_table(console, build_table(columns, rows))
+    pending = f" ({not_annotated:,} more are not annotated yet)" if not_annotated else ""
+    lines = [f"kept: {counts.share_kept:.1%} of {plural(counts.pairs, 'pair')}{pending}"]
+    if counts.dropped:
+        lines.append(f"dropped: {format_left_out(counts.dropped)}")
+    texts = f"{plural(shared['queries'], 'query', 'queries')}, {plural(shared['codes'], 'snippet')}"
+    warning = "warning: " if options.by in ("pair", "time") and any(shared.values()) else ""
+    lines += [*notes, f"{warning}in two or more parts: {texts}"]
+    if "test" in counts.parts and options.to != "cosqa-plus":
+        lines.append(f"Next: agent retrieval run {shlex.quote(str(out))} --split test --searcher bm25")
     print_text(console, "\n".join(lines))

@@ -12,9 +12,8 @@ from agent.cli.corpus_options import StackExchangeOptions
 from agent.cli.progress import Steps
 from agent.cli.running import check_writable, stoppable
 from agent.cli.text import Console, print_json, print_table, print_text
-from agent.corpus.posts import read_posts
 from agent.corpus.split import PARTS
-from agent.corpus.stackexchange import OTHER_TAGS, DumpSummary, TripleTable
+from agent.corpus.stackexchange import OTHER_TAGS, DumpSummary, TripleTable, read_posts
 from agent.datasets.benchmarks.pairs import TRIPLES_SUMMARY
 from agent.datasets.encoding import dumps
 from agent.datasets.sources import STDIN

@@ -31,8 +31,6 @@ from agent.types import Cause, Status, TestReport
 
 @dataclass(frozen=True)
 class _ProgramRun:
-    """The result of an execution, the report on this result, and the package environment, if any."""
-
     result: RunResult
     report: TestReport
     environment: Environment | None
@@ -40,17 +38,8 @@ class _ProgramRun:
 
 _EMPTY_SNIPPET = "pass\n"
 _RESULT_FIELDS = (
-    "exit_code",
-    "signal",
-    "timed_out",
-    "limit",
-    "records",
-    "hang",
-    "hang_beside",
-    "stdout",
-    "stderr",
-    "truncated",
-)
+    "exit_code", "signal", "timed_out", "limit", "records", "hang", "hang_beside", "stdout", "stderr", "truncated",
+)  # fmt: skip
 """Fields of `RunResult` in the JSON output."""
 
 

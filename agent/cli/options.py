@@ -88,10 +88,10 @@ PairsFiles = Annotated[
 ]
 Codes = Annotated[
     list[str] | None,
-    typer.Option(metavar="FILE", help="File with the codes of benchmarks that do not include them. Repeatable."),
+    typer.Option(metavar="FILE", help="File with the snippets of benchmarks that do not include them. Repeatable."),
 ]
 Language = Annotated[
-    str | None, typer.Option(help="Language of the codes. Required if a benchmark has several languages.")
+    str | None, typer.Option(help="Language of the snippets. Required if a benchmark has several languages.")
 ]
 Split = Annotated[str | None, typer.Option(help="Split to read from a folder with splits [default: test].")]
 Map = Annotated[
@@ -169,17 +169,6 @@ class CallOptions(ModelOptions):
 
 
 @dataclass(frozen=True)
-class AnswerOptions(CallOptions):
-    """Options for `agent corpus answer`."""
-
-    language: Annotated[str | None, typer.Option(help="Language of the questions [default: all].")] = None
-    split: Annotated[str, typer.Option(help="Split with the questions.")] = "test"
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Ask only the first N questions.")] = None
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing output file.")] = False
-    as_json: AsJson = False
-
-
-@dataclass(frozen=True)
 class ExecOptions(SettingOptions):
     """Options for `agent exec`."""
 
@@ -252,20 +241,6 @@ class PoolOptions(AnnotateOptions):
 
 
 @dataclass(frozen=True)
-class FillOptions(RunOptions):
-    """Options for `agent corpus fill`, which tests each snippet once."""
-
-    engine: Literal["local", "ray"] | None = None
-    address: str | None = None
-    rounds: int | None = None
-    out: Path | None = None
-    limit: Annotated[int | None, typer.Option(min=1, help="Fill only the first N queries without a match.")] = None
-    field_map: str | None = None
-    on_bad_line: Literal["fail", "skip"] = "fail"
-    unsupported: Literal["fail", "judge", "skip"] = "fail"
-
-
-@dataclass(frozen=True)
 class ReplayOptions(SettingOptions):
     """Options for `agent replay`."""
 
@@ -295,8 +270,8 @@ class PreferOptions(PageOptions, CallOptions):
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the choices [default: runs/prefer-A-B].")
     ] = None
-    sample: Annotated[int, typer.Option(min=1, metavar="N", help="Compare the codes of N random queries.")] = 1000
-    seed: Annotated[int, typer.Option(help="Random seed for the queries, the codes and their order.")] = 0
+    sample: Annotated[int, typer.Option(min=1, metavar="N", help="Compare the snippets of N random queries.")] = 1000
+    seed: Annotated[int, typer.Option(help="Random seed for queries, snippets and their order.")] = 0
     retry_errors: Annotated[bool, typer.Option(help="Ask the model again where it ended in an error.")] = False
 
 
@@ -352,3 +327,53 @@ class ListOptions:
             for option in fields(self)
             if getattr(self, option.name) != option.default
         ]
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Options for `agent train`. Fields that are also in `Hyperparameters` override the defaults of the recipe."""
+
+    base: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Model to start from: a folder, or a name on the Hub.")
+    ] = None
+    pairs: Annotated[
+        Literal["labels", "docstrings"],
+        typer.Option(help="Labelled pairs, or the docstring of each snippet with the rest of the snippet."),
+    ] = "labels"
+    field_map: Map = None
+    codes: Codes = None
+    language: Annotated[str | None, typer.Option(help="Language of the snippets [default: all languages].")] = None
+    validation: Annotated[
+        Path | None, typer.Option(metavar="BENCHMARK", help="Selects the best epoch [default: the split's own].")
+    ] = None
+    test: Annotated[
+        list[Path] | None, typer.Option(metavar="BENCHMARK", help="Benchmark to check for leaks, and to measure.")
+    ] = None
+    hard_negatives: Annotated[
+        str | None, typer.Option(metavar="N|none", help="Snippets with label 0 for each relevant snippet.")
+    ] = None
+    epochs: Annotated[int | None, typer.Option(min=0, help="Maximum number of epochs; 0 does not train.")] = None
+    batch_size: Annotated[int | None, typer.Option(min=2, help="Number of rows per batch.")] = None
+    mini_batch: Annotated[int | None, typer.Option(min=1, help="Number of texts to embed at once.")] = None
+    learning_rate: Annotated[float | None, typer.Option(min=0, max=100, help="Highest learning rate.")] = None
+    warmup: Annotated[float | None, typer.Option(min=0, max=1, help="Share of steps in which the rate rises.")] = None
+    max_tokens: Annotated[int | None, typer.Option("--text-tokens", min=4, help="Maximum length of a text.")] = None
+    pooling: Annotated[
+        Literal["cls", "mean", "last"] | None, typer.Option(help="How token vectors become the vector of a text.")
+    ] = None
+    in_batch: Annotated[bool | None, typer.Option(help="Use other snippets of a batch as negatives (siamese).")] = None
+    rewrite: Annotated[
+        Literal["none", "delete", "copy", "switch"] | None, typer.Option(help="How queries are rewritten (siamese).")
+    ] = None
+    temperature: Annotated[
+        float | None, typer.Option("--softmax-temperature", min=1e-4, max=100, help="Divisor of cosine similarities.")
+    ] = None
+    alpha: Annotated[float | None, typer.Option(min=0, max=10, help="Exponent α for languages (macp).")] = None
+    metric: Annotated[str | None, typer.Option(metavar="NAME", help="Metric of the best epoch, such as RR@10.")] = None
+    patience: Annotated[int | None, typer.Option(min=1, help="Epochs without improvement until the end.")] = None
+    seed: Annotated[int | None, typer.Option(min=0, max=2**31, help="Seed of weights, batches and dropout.")] = None
+    drop_leaks: Annotated[bool, typer.Option("--drop-leaks", help="Leave out pairs with held-out texts.")] = False
+    allow_leaks: Annotated[bool, typer.Option("--allow-leaks", help="Train on held-out texts.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print data, leaks and steps without training.")] = False
+    force: Annotated[bool, typer.Option("--force", help="Replace the model of another training.")] = False
+    as_json: AsJson = False

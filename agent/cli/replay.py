@@ -82,7 +82,6 @@ def run(folder: Path, pair_ids: Sequence[str], options: ReplayOptions) -> None:
 
 
 def _find_segments(view: RunView, pair_ids: Sequence[str]) -> dict[Key, int]:
-    """Return the segment of each execution to replay."""
     if pair_ids:
         keys = [(found.id, found.round) for pair_id in pair_ids for found in find_annotations(view, pair_id)]
     else:
@@ -166,7 +165,6 @@ def _as_json(outcomes: _Outcomes, *, seconds: float, **more: Any) -> dict[str, A
 
 
 def _print(document: Mapping[str, Any]) -> None:
-    """Print the totals, and list the executions that differ or did not run."""
     out, not_run = partial(print_text, Console()), len(document["pairs_not_run"])
     done = document["same"] + document["different"] + not_run
     out(f"replayed    {done:,} of {plural(document['chosen'], 'execution')}")

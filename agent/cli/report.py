@@ -100,7 +100,6 @@ def _report_searchers(folder: Path, target: Path, gold: Path | None, *, as_json:
 
 
 def _check_target(target: Path) -> None:
-    """Raise an error if the target exists and is not an HTML page."""
     check_target(target, frozenset(), force=True)
     try:
         with open_regular(target) as file:

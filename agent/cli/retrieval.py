@@ -44,9 +44,9 @@ def run(
     ],
     codes: Codes = None,
     code_view: Annotated[
-        Literal["full", "no-docstring", "signature", "body"], typer.Option(help="Part of each code snippet to search.")
+        Literal["full", "no-docstring", "signature", "body"], typer.Option(help="Part of each snippet to search.")
     ] = "full",
-    depth: Annotated[int, typer.Option(min=1, help="Maximum number of codes to retrieve for each query.")] = 1000,
+    depth: Annotated[int, typer.Option(min=1, help="Maximum number of snippets to retrieve per query.")] = 1000,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", help="Output folder [default: RUN/retrieval or runs/retrieval-NAME]."),
@@ -59,7 +59,7 @@ def run(
     *,
     options: SearcherOptions,
 ) -> None:
-    """Run searchers that rank a benchmark's codes for each query.
+    """Run searchers that rank a benchmark's snippets for each query.
 
     Run the same command again to resume.
     """
@@ -84,7 +84,7 @@ def score(
     queries: Annotated[
         Literal["with-positives", "all"] | None,
         typer.Option(
-            help="Queries to average over. With `all`, queries without a relevant code score 0 [default: "
+            help="Queries to average over. With `all`, queries without a relevant snippet score 0 [default: "
             "with-positives, or all with --judge aroma]."
         ),
     ] = None,

@@ -36,17 +36,8 @@ from agent.retrieval.results import RetrievalScores
 from agent.retrieval.scores import score_folder
 from agent.text import build_table, plural
 
-Changes = dict[str, dict[str, dict[str, float | None]]]
 
-
-def run(
-    folder: Path,
-    depth: int,
-    without: tuple[str, ...],
-    options: PoolOptions,
-    *,
-    dry_run: bool,
-) -> None:
+def run(folder: Path, depth: int, without: tuple[str, ...], options: PoolOptions, *, dry_run: bool) -> None:
     """Pool unjudged search results, annotate them, write the judgements, and print how the metrics change.
 
     A dry run only prints an estimate.
@@ -94,11 +85,7 @@ def run(
 
 
 def _estimate(
-    folder: Path,
-    pool: JudgingPool,
-    without: tuple[str, ...],
-    options: PoolOptions,
-    console: Console,
+    folder: Path, pool: JudgingPool, without: tuple[str, ...], options: PoolOptions, console: Console
 ) -> None:
     estimate = None
     with TemporaryDirectory() as temporary:
@@ -113,7 +100,7 @@ def _estimate(
 
 
 def _score(folder: RetrievalFolder, labels: Labels, steps: Steps) -> RetrievalScores | None:
-    """Score the rankings with the given labels. Return None if no query has a relevant code."""
+    """Score the rankings with the given labels. Return None if no query has a relevant snippet."""
     if not any(grade > 0 for grades in labels.grades.values() for grade in grades.values()):
         return None
     # the intervals are not printed, so one resample is enough
@@ -129,7 +116,7 @@ def _build_document(
     queries = {"before": before.scored if before else 0, "after": after.scored if after else 0}
     # judgements are never removed, so a query that was averaged before is still averaged afterwards
     queries["gained"] = queries["after"] - queries["before"]
-    changes: Changes = {}
+    changes: dict[str, dict[str, dict[str, float | None]]] = {}
     for when, scores in (("before", before), ("after", after)):
         for searcher in scores.searchers if scores else ():
             for metric, value in searcher.values.items():
@@ -157,6 +144,6 @@ def _print(document: Mapping[str, Any]) -> None:
     print_text(console, f"judged by {document['judge']}: {judged}; not judged: {others}")
     print_text(
         console,
-        f"averaged over queries with a relevant code: {queries['before']:,} before, {queries['after']:,} after "
+        f"averaged over queries with a relevant snippet: {queries['before']:,} before, {queries['after']:,} after "
         f"({queries['gained']:,} added)",
     )

@@ -58,7 +58,7 @@ def run(
         benchmark = open_benchmark(path, source.codes, **source.model_dump(exclude={"path", "codes"}))
     searchers = [make_searcher(name, replace(options, embeddings=out / EMBEDDINGS)) for name in names]
     check_writable(out, None, named=named)
-    sizes = f"{plural(len(benchmark.queries), 'query', 'queries')}, {plural(len(benchmark.codes), 'code')}"
+    sizes = f"{plural(len(benchmark.queries), 'query', 'queries')}, {plural(len(benchmark.codes), 'snippet')}"
     print_text(notes, f"{benchmark.name}: {sizes}")
     for note in benchmark.notes:
         print_text(notes, f"note: {note}")

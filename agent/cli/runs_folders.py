@@ -51,7 +51,6 @@ def list_runs(folder: Path, *, as_json: bool) -> None:
 
 
 def _find_runs(folder: Path) -> Iterator[Path]:
-    """Yield the folders of runs, including runs without a manifest."""
     for name in _RUN_FILES:
         if (folder / name).exists():
             yield folder
@@ -64,7 +63,6 @@ def _find_runs(folder: Path) -> Iterator[Path]:
 
 
 def _read_row(path: Path) -> dict[str, Any]:
-    """Return the row for a run. The row for a damaged run contains the problem."""
     times = [file.stat().st_mtime for name in _RUN_FILES if (file := path / name).exists()]
     last_change = datetime.fromtimestamp(max(times)).astimezone().isoformat(timespec="seconds")
     row: dict[str, Any] = {"run": str(path), "last_change": last_change}

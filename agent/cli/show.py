@@ -43,15 +43,9 @@ _MAX_LENGTH = 50_000
 _MAX_LINE_LENGTH = 5_000
 _THEME = "ansi_dark"
 _OUTCOMES = {
-    "passed": "green",
-    "noticed": "green",
-    "failed": "red",
-    "missed": "red",
-    "error": "yellow",
-    "timeout": "yellow",
-    "not_run": "dim",
+    "passed": "green", "failed": "red", "error": "yellow", "timeout": "yellow", "not_run": "dim",
     "not_exercised": "dim",
-}
+}  # fmt: skip
 
 
 def run(

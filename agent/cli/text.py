@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import IO, Any, Literal
 
@@ -45,14 +45,6 @@ def print_json(document: Any) -> None:
         ValueError: the document contains NaN or infinity, which JSON does not support.
     """
     typer.echo(json.dumps(document, allow_nan=False))
-
-
-def print_result(result: Any, show: Callable[[Any], None], *, as_json: bool) -> None:
-    """Print a result, which is a pydantic model, as JSON or with `show`."""
-    if as_json:
-        print_json(result.model_dump(mode="json"))
-    else:
-        show(result)
 
 
 def print_text(console: Console, text: str, style: str | None = None) -> None:

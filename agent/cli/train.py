@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from agent.cli.interrupts import defer_signals
+from agent.cli.options import TrainOptions
 from agent.cli.progress import Steps
 from agent.cli.running import stoppable
 from agent.cli.text import Console, one_line, print_json, print_table, print_text
-from agent.cli.train_options import TrainOptions
 from agent.datasets.benchmarks.pairs import is_split
 from agent.errors import ConfigError, UsageError
 from agent.retrieval.searchers.trained import TrainingRecord, read_record
@@ -118,11 +118,6 @@ def _print_leaks(console: Console, leaks: Leaks) -> None:
 
 
 def _collect_changes(options: TrainOptions) -> dict[str, Any]:
-    """Return the hyperparameters that were passed.
-
-    Raises:
-        ConfigError: the number of hard negatives or the metric is invalid.
-    """
     changes = {name: value for name, value in asdict(options).items() if value is not None}
     changes = {name: value for name, value in changes.items() if name in Hyperparameters.model_fields}
     parse_metric(changes.get("metric", "nDCG@10"))
@@ -156,7 +151,9 @@ def _print_plan(
     _print_leaks(Console(), leaks)
     for name, value in {**plan, "leaks": leaks.describe()}.items():
         text = ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else str(value)
-        print_text(Console(), f"{name.replace('_', ' ')}: {one_line(text or 'none', 1_000)}")
+        print_text(
+            Console(), f"{name.replace('_', ' ').replace('codes', 'snippets')}: {one_line(text or 'none', 1_000)}"
+        )
 
 
 def _print_scores(record: TrainingRecord) -> None:

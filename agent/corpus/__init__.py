@@ -1,1 +1,1 @@
-"""Builds candidate pairs from raw material: filters queries, extracts codes, and proposes pairs to annotate."""
+"""Builds candidate pairs from raw material: filters queries, extracts functions, and proposes pairs to annotate."""

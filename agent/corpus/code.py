@@ -1,4 +1,4 @@
-"""Extracts the functions of source files and the codes of datasets, filters them, and merges equal codes."""
+"""Extracts functions from source files and datasets, filters them, and merges equal functions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,17 @@ from typing import Any, TypeGuard
 
 from agent.corpus.filters import FILTERS, classify_non_python
 from agent.corpus.near_duplicates import cluster
-from agent.corpus.notebooks import read_cells
 from agent.corpus.output import CorpusWriter
 from agent.corpus.provenance import find_licence
-from agent.corpus.sources import MAX_CODE_SIZE, PYTHON_SUFFIXES, Found, SourceFile, iterate_rows, mark_damaged
+from agent.corpus.sources import (
+    MAX_CODE_SIZE,
+    PYTHON_SUFFIXES,
+    Found,
+    SourceFile,
+    iterate_rows,
+    mark_damaged,
+    read_cells,
+)
 from agent.datasets.encoding import dumps, loads
 from agent.datasets.fields import CODES, FieldMap, Fields, Names
 from agent.datasets.sources import open_regular
@@ -53,11 +60,14 @@ CREATE INDEX places_by_id ON places (id)
 
 @dataclass
 class CodeSummary:
-    """Counts of codes. `damaged` counts files, cells and rows that could not be used, by reason."""
+    """Counts of functions. `damaged` counts files, cells and rows that could not be used, by reason."""
 
+    functions: int = 0
     merged: int = 0
-    without_licence: int = 0
+    kept: int = 0
     clusters: int | None = None
+    without_licence: int = 0
+    removed: Counter[str] = field(default_factory=Counter)
     damaged: Counter[str] = field(default_factory=Counter)
     first_damaged: list[Mapping[str, Any]] = field(default_factory=list)
 
@@ -73,16 +83,16 @@ def extract_codes(
     jobs: int = 1,
     mapping: FieldMap = None,
 ) -> CodeSummary:
-    """Write each distinct code once, in the order of the sources, with the fields `RECORD` (null if unknown).
+    """Write each distinct function once, in the order of the sources, with the fields `RECORD` (null if unknown).
 
     `id` is the id of the row, or else the start of `sha256`. `cluster` is the id of the first near duplicate. Equal
-    codes are merged, and `other_places` lists where the code occurs again. `filters` are names in `FILTERS`. If
+    functions are merged, and `other_places` lists where they occur again. `filters` are names in `FILTERS`. If
     `language` is set, other code is removed. The output does not depend on the number of processes (`jobs`). `mapping`
-    has the names of the fields in dataset files.
+    has the names of the fields in dataset files, whose snippets count as functions.
 
     Raises:
-        InputError: there is no code, or two codes have the same id.
-        RunStopped: a process was killed, or the temporary file of the codes cannot be written.
+        InputError: there is no function, or two functions have the same id.
+        RunStopped: a process was killed, or the temporary file of the functions cannot be written.
     """
     summary, table, done = CodeSummary(), _CodeTable(), 0
     total = None if any(map(_is_dataset, sources)) else len(sources)
@@ -105,8 +115,10 @@ def extract_codes(
     if not table.count and writer.removed == summary.damaged:
         places = (f"First problem: {format_place(place)}: {place['cause']}" for place in summary.first_damaged)
         cause = next(places, "Pass folders with .py or .ipynb files, or dataset files, such as 'data/*.jsonl'")
-        raise InputError(f"found no functions and no codes. {cause}")
+        raise InputError(f"found no functions and no snippets. {cause}")
     summary.clusters = table.write(writer, progress, clusters=clusters)
+    summary.kept, summary.removed = writer.kept, writer.removed - summary.damaged
+    summary.functions = summary.kept + summary.merged + summary.removed.total()
     return summary
 
 
@@ -122,7 +134,7 @@ class _CodeTable:
         self.count = 0
 
     def add(self, found: Found) -> bool:
-        """Add a place of a code. Return whether the code is new."""
+        """Add a place of a function. Return whether the function is new."""
         code = as_key(found.code or "")
         digest = sha256(code)
         row = (self.count, digest.digest(), code)
@@ -132,13 +144,12 @@ class _CodeTable:
         fields = {**found.fields, "id": found.fields["id"] or digest.hexdigest()[:16]}
         key = as_key(fields["id"])
         if self._scratch.execute("SELECT 1 FROM places WHERE id = ? AND code <> ? LIMIT 1", (key, number)):
-            cause = f"two codes have the id {fields['id'][:60]!r}. Ids must be unique in all files that are passed"
+            cause = f"two functions have the id {fields['id'][:60]!r}. Ids must be unique in all files that are passed"
             raise InputError(cause, path=found.place["path"], line=found.place["line"])
         self._scratch.execute("INSERT INTO places VALUES (?, ?, ?)", (number, key, dumps(fields)))
         return is_new
 
     def write(self, writer: CorpusWriter, progress: Progress, *, clusters: bool) -> int | None:
-        """Write the records. Return the number of clusters."""
         codes = (from_key(code) for (code,) in self._scratch.iterate("SELECT code FROM codes ORDER BY number"))
         firsts = cluster(codes, self.count, progress) if clusters else None
         for number, digest, code in self._scratch.iterate("SELECT * FROM codes ORDER BY number"):
@@ -157,7 +168,6 @@ class _CodeTable:
 
 
 def _make_tasks(sources: Sequence[SourceFile | Found], names: Names) -> Iterator[_Task]:
-    """Group files and rows into tasks of similar size."""
     task, size = list[SourceFile | Found](), 0
     for source in sources:
         for item in iterate_rows(source, names) if _is_dataset(source) else [source]:

@@ -24,8 +24,6 @@ _COUNTS = "short_queries", "contaminated_queries", "contaminated_codes", "matchi
 
 
 class _Item(NamedTuple):
-    """A query or a code of a benchmark."""
-
     benchmark: str
     id: str
     kind: Literal["queries", "codes"]
@@ -33,7 +31,7 @@ class _Item(NamedTuple):
 
 
 class Decontaminator:
-    """Finds pairs that overlap with benchmarks. Keeps the benchmarks' queries and codes in memory.
+    """Finds pairs that overlap with benchmarks. Keeps the benchmarks' queries and snippets in memory.
 
     `overlaps` maps the name of each benchmark to counts. `queries`, `codes` and `short_queries`, which are too short to
     match, describe the benchmark. `contaminated_queries` and `contaminated_codes` match a pair. Table 13's first column
@@ -68,8 +66,8 @@ class Decontaminator:
     def check(self, pair: Pair) -> dict[str, str]:
         """Return the first match of the pair, or {} to keep the pair.
 
-        The fields are `removed_by`, `benchmark`, `matched_id`, and `matched_query` or `matched_code`. The query of a
-        code alone is the first sentence of its docstring, as in training, and its code is checked with and without it.
+        The fields are `removed_by`, `benchmark`, `matched_id`, and `matched_query` or `matched_code`. A snippet without
+        a query is checked with and without its docstring, whose first sentence is the query, as in training.
         """
         query = pair.query
         codes = [_strip_lines(pair.code)]

@@ -31,8 +31,9 @@ _RANK = re.compile(r"([1-9][0-9]{0,2})(?:\.0)?")
 class TextStatistics:
     r"""Statistics of distinct texts. `characters` and `tokens` are means, and `vocabulary` counts distinct tokens.
 
-    Tokens are the matches of `\w+|[^\w\s]` and keep their case. For CoSQA's 6,267 codes, their mean is 73.35 and their
-    vocabulary 24,964 (22,396 in lower case). Table 4 of the CoSQA paper, which defines no tokens, has 71.51 and 28,254.
+    Tokens are the matches of `\w+|[^\w\s]` and keep their case. For CoSQA's 6,267 functions, their mean is 73.35 and
+    their vocabulary 24,964 (22,396 in lower case). Table 4 of the CoSQA paper, which defines no tokens, has 71.51 and
+    28,254.
     """
 
     count: int
@@ -64,7 +65,7 @@ class PartSize:
 
 @dataclass(frozen=True)
 class Leak:
-    """The number of distinct queries and of distinct codes that occur in both parts."""
+    """The number of distinct queries and of distinct snippets that occur in both parts."""
 
     parts: tuple[str, str]
     queries: int
@@ -73,14 +74,14 @@ class Leak:
 
 @dataclass(frozen=True)
 class Description:
-    """The statistics of a dataset. A query matches a code if a pair of both has the label 1.
+    """The statistics of a dataset. A query matches a snippet if a pair of both has the label 1.
 
     - `not_annotated` counts the other pairs of an unfinished run. All other figures ignore these pairs.
     - `labels` counts pairs by `1`, `0`, `undecided`, `no_intent` and `error` (in runs) and `none` (in files).
     - `programs` counts test programs with test cases, in one round per pair (Table II of the CoSQA+ paper).
-    - `queries_by_matches` counts queries by their matching codes (Fig. 3), and `codes_by_matches` counts codes by
-      their matching queries (Fig. 7). Both ignore texts without a labelled pair. `several_share` is the share of codes
-      with two or more matches among the codes with one or more.
+    - `queries_by_matches` counts queries by their matching snippets (Fig. 3), and `codes_by_matches` counts snippets
+      by their matching queries (Fig. 7). Both ignore texts without a labelled pair. `several_share` is the share of
+      snippets with two or more matches among the snippets with one or more.
     - `ranks` (Fig. 4) cover the labelled pairs with a `rank` of 1 to 999. A dataset or part whose ranked pairs are all
       matches, such as a part with positives only, has no shares by rank. `unused_ranks` counts its ranked pairs.
     - `next_rank_matches` is the expected number of matches if each query with a labelled candidate at the last rank had
@@ -225,7 +226,6 @@ class _Texts:
         self._characters = self._tokens = 0
 
     def add(self, text: str, part: str | None) -> int:
-        """Add a text to a part, and return its hash."""
         number = hash(text)
         if not any(number in numbers for numbers in self.by_part.values()):
             tokens = TOKEN.findall(text)

@@ -1,4 +1,4 @@
-"""Decides which codes to keep, by the rules of the CoSQA and CoSQA+ papers.
+"""Decides which functions to keep, by the rules of the CoSQA and CoSQA+ papers.
 
 Code that exceeds the parser's limits on length and depth counts as code that does not parse.
 """

@@ -73,18 +73,18 @@ class NearDuplicateIndex:
 def cluster(
     codes: Iterable[str], count: int, progress: Progress, shingle: Callable[[str], frozenset[str]] = shingle_code
 ) -> Sequence[int]:
-    """Return the number of the first member of each code's cluster, in the order of the codes, counted from 0.
+    """Return the number of the first member of each snippet's cluster, in the order of the snippets, counted from 0.
 
     The clusters are the connected components of all pairs that have an equal band and a Jaccard similarity of at least
     `THRESHOLD`. Pairs that other pairs connect are not compared, which does not change the components. `count` is the
-    number of codes. With another `shingle` function, clusters other texts. Keeps hashes in memory, but not the codes.
+    number of snippets. With another `shingle` function, clusters other texts. Keeps only hashes in memory.
 
     Raises:
         ExtraMissing: `datasketch` is not installed.
     """
     signer, signatures = _Signer(), bytearray()
     sets: dict[bytes, int] = {}  # equal sets are compared once
-    numbers: list[int] = []  # of the set of each code
+    numbers: list[int] = []  # of the set of each snippet
     first_codes: list[int] = []  # of each set
     for code in codes:
         packed = _pack(shingle(code))
@@ -138,7 +138,6 @@ def _make_comparer(sets: Sequence[bytes]) -> Callable[[int], Iterator[int]]:
 
 
 def _group_rows(band: Any) -> list[list[int]]:
-    """Return the numbers of the rows that are equal, in groups of two or more."""
     groups = defaultdict[bytes, list[int]](list)
     for number, values in enumerate(band):
         groups[values.tobytes()].append(number)

@@ -1,4 +1,4 @@
-"""Assigns pairs to training, validation and test, so that the parts share no queries, codes, repositories or times."""
+"""Assigns pairs to training, validation and test, so that the parts share no queries, code, repositories or times."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SplitPair(NamedTuple):
 
 
 class PartCounts(Frozen):
-    """Counts of a part. `sha256` is the hash of its ids, queries, codes and labels, in order."""
+    """Counts of a part. `sha256` is the hash of its ids, queries, snippets and labels, in order."""
 
     pairs: int
     queries: int
@@ -104,8 +104,8 @@ def split_pairs(pairs: Sequence[SplitPair], rules: SplitRules, progress: Progres
     Test is drawn first, then validation. Training gets the rest. Groups are not divided, so a drawn part can differ
     from its intended size by less than one group. Equal and nearly equal queries are a group, except for these rules:
 
-    - `code`: a cluster of codes belongs to test if a test query has it, or else to validation if a validation query has
-      it. Pairs of other queries with its codes are dropped.
+    - `code`: a cluster of snippets belongs to test if a test query has it, or else to validation if a validation query
+      has it. Pairs of other queries with its snippets are dropped.
     - `repository`: repositories are drawn as well, and pairs whose two draws differ are dropped.
     - `time`: pairs with equal times are a group. The latest pairs are test, and the earliest are training. Numbers are
       Unix times in seconds or milliseconds, and times without a zone are UTC.
@@ -218,11 +218,6 @@ def _choose_groups(sizes: Counter[Any], target: int, rng: Random | None) -> set[
 
 
 def _read_values(pairs: Sequence[SplitPair], rules: SplitRules) -> Sequence[Any]:
-    """Return the repositories or the times of the pairs.
-
-    Raises:
-        InputError: a pair has none. The message counts these pairs.
-    """
     adapter, expected = _VALUES[rules.by]
     values = list[Any]()
     bad = list[str]()

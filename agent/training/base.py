@@ -77,7 +77,6 @@ def check_exists(base: str) -> None:
 
 
 def _find_licence(base: str) -> str | None:
-    """Return the licence in the header of the model card."""
     from transformers.utils import cached_file
 
     path = cached_file(base, "README.md", _raise_exceptions_for_missing_entries=False)

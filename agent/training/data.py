@@ -1,4 +1,4 @@
-"""Training data: labelled pairs of queries and codes, and the held-out queries that they must not contain."""
+"""Training data: labelled pairs of queries and snippets, and the held-out queries that they must not contain."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ from agent.runs.store import files
 from agent.text import plural
 from agent.types import Pair, Progress, normalise_language
 
-_Opener = Callable[[Path], Benchmark]
-
 
 class TrainingPair(NamedTuple):
     """A pair with its label, 1 or 0. `query` and `code` are positions in the texts of `TrainingData`."""
@@ -42,11 +40,11 @@ class TrainingPair(NamedTuple):
 class TrainingData:
     """Pairs to train on, without undecided pairs.
 
-    `queries` and `codes` are distinct texts of these pairs. `languages` has the language of each code. Queries with
-    equal `query_groups` are near duplicates, and so are codes with equal `code_clusters`. `validation` selects the best
-    epoch. The queries of `validation` and `tests` are held out. `labels` counts the distinct pairs that were read (`1`,
-    `0`, `undecided`). `sources` and `licences` count `pairs` by their name or `missing`. `sha256` is
-    the hash of the pairs with their labels and languages, in order.
+    `queries` and `codes` are distinct texts of these pairs. `languages` has the language of each snippet. Queries
+    with equal `query_groups` are near duplicates, and so are snippets with equal `code_clusters`. `validation` selects
+    the best epoch. The queries of `validation` and `tests` are held out. `labels` counts the distinct pairs that were
+    read (`1`, `0`, `undecided`). `sources` and `licences` count `pairs` by their name or `missing`. `sha256` is the
+    hash of the pairs with their labels and languages, in order.
     """
 
     name: str
@@ -82,16 +80,16 @@ def read_training_data(
     `path` is a run, a table of pairs, a folder of `agent corpus split` or a benchmark. A split folder trains on
     `train`, validates on `validation` unless another benchmark is passed, and holds out `test`. All others train on all
     pairs. Grades of 1 or more become label 1. Equal pairs are merged. If their labels differ, the pair is undecided.
-    With `docstrings`, the pairs are made from Python code, and `path` may also be a file of codes.
+    With `docstrings`, the pairs are made from Python code, and `path` may also be a file of snippets.
 
     A folder of `agent corpus stackexchange` is a benchmark in one language only. Without `language`, each held-out part
-    is therefore read as a table of pairs, and only its own codes are searched.
+    is therefore read as a table of pairs, and only its own snippets are searched.
 
     Args:
         mapping: names of the fields of tables of pairs, in `path` and in held-out benchmarks.
-        codes: files (or glob patterns) with the codes of the benchmarks that store them separately.
+        codes: files (or glob patterns) with the snippets of the benchmarks that store them separately.
         language: language of the pairs to train on, and of the held-out benchmarks.
-        excluded: queries and codes whose pairs are left out, with a note.
+        excluded: queries and snippets whose pairs are left out, with a note.
 
     Raises:
         UsageError: there is no pair with label 1, in training or in a held-out benchmark, a split folder has no
@@ -120,7 +118,7 @@ def read_training_data(
     for benchmark in (*held_out.values(), *benchmarks):
         if not any(grade > 0 for grades in benchmark.grades.values() for grade in grades.values()):
             raise UsageError(
-                f"{benchmark.name}: has no relevant code, so scores cannot be computed. Add pairs with label 1."
+                f"{benchmark.name}: has no relevant snippet, so scores cannot be computed. Add pairs with label 1."
             )
     items = _iterate_pairs(parts["train"], pairs, mapping, open_path, notes)
     if pairs == "docstrings":
@@ -131,14 +129,14 @@ def read_training_data(
         notes.append(f"left out the pairs with {plural(len(excluded), 'held-out text')}")
     data = _build(path, items, notes, progress)
     if unused_codes:
-        raise UsageError("--codes: no benchmark stores its codes separately. Remove --codes.")
+        raise UsageError("--codes: no benchmark stores its snippets separately. Remove --codes.")
     return replace(data, validation=held_out.get("validation"), tests=benchmarks)
 
 
 def _iterate_pairs(
-    path: Path, kind: str, mapping: FieldMap, opener: _Opener, notes: list[str]
+    path: Path, kind: str, mapping: FieldMap, opener: Callable[[Path], Benchmark], notes: list[str]
 ) -> Iterator[LabelledPair]:
-    """Iterate over labelled pairs. For docstrings, iterate over all codes, whose query may be empty."""
+    """Iterate over labelled pairs. For docstrings, iterate over all snippets, whose query may be empty."""
     fields = Fields(mapping)
     columns = read_columns(path)
     is_run = (path / files.ANNOTATIONS).is_file()
@@ -146,7 +144,9 @@ def _iterate_pairs(
     if is_run or (has_code and (kind == "docstrings" or fields.has("query", columns))):
         yield from read_labelled(path, mapping, codes_alone=kind == "docstrings")
     elif has_code:
-        raise UsageError(f"{path}: has codes without queries. To train on their docstrings, pass --pairs docstrings.")
+        raise UsageError(
+            f"{path}: has snippets without queries. To train on their docstrings, pass --pairs docstrings."
+        )
     else:
         benchmark = opener(path)
         notes += benchmark.notes
@@ -167,7 +167,7 @@ def _make_docstring_pairs(items: Iterable[LabelledPair], notes: list[str]) -> It
             yield LabelledPair(pair.model_copy(update={"query": query, "code": view}), 1)
         else:
             skipped["that are not one function with a docstring"] += 1
-    notes += [f"skipped {plural(count, 'code')} {reason}" for reason, count in skipped.items()]
+    notes += [f"skipped {plural(count, 'snippet')} {reason}" for reason, count in skipped.items()]
 
 
 def _build(path: Path, items: Iterable[LabelledPair], notes: Sequence[str], progress: Progress) -> TrainingData:

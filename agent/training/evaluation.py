@@ -28,9 +28,9 @@ def parse_metric(name: str) -> tuple[str, int]:
 
 
 class Evaluator:
-    """Measures how well a model ranks the codes of a benchmark. Queries without a relevant code are left out.
+    """Measures how well a model ranks the snippets of a benchmark. Queries without a relevant snippet are left out.
 
-    `score` maps vectors of queries and of codes to a matrix of scores. `batch_size` texts are embedded at once.
+    `score` maps vectors of queries and of snippets to a matrix of scores. `batch_size` texts are embedded at once.
     """
 
     def __init__(self, benchmark: Benchmark, score: Callable[[Any, Any], Any], metric: str, batch_size: int) -> None:
@@ -38,7 +38,7 @@ class Evaluator:
 
         self._benchmark, self._score, self._batch_size = benchmark, score, batch_size
         self._metrics = {name: parse_metric(name) for name in (metric, *DEFAULT_METRICS)}
-        # the evaluator ranks equal scores by id, so ids must not tell which codes are relevant
+        # the evaluator ranks equal scores by id, so ids must not tell which snippets are relevant
         ids = {code: f"{sha256(dumps(text)).hexdigest()} {code}" for code, text in benchmark.codes.items()}
         relevant = {
             query: {ids[code] for code, grade in row.items() if grade > 0} for query, row in benchmark.grades.items()

@@ -1,4 +1,4 @@
-"""Finds held-out queries and their relevant codes in training data."""
+"""Finds held-out queries and their relevant snippets in training data."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from agent.training.data import TrainingData
 from agent.types import Progress
 
 _KINDS = ("queries", "near_queries", "codes", "near_codes")
-_Items = dict[str, set[tuple[str, str]]]  # by text: the name of a benchmark, and the id of a query or code
+_Items = dict[str, set[tuple[str, str]]]  # by text: the name of a benchmark, and the id of a query or snippet
 
 
 class Leak(NamedTuple):
-    """A held-out query or code, by its benchmark and its id, and the equal or nearly equal `text` in training."""
+    """A held-out query or snippet, by its benchmark and its id, and the equal or nearly equal `text` in training."""
 
     benchmark: str
     kind: str
@@ -28,7 +28,7 @@ class Leak(NamedTuple):
 
 @dataclass(frozen=True)
 class Leaks:
-    """Numbers of held-out queries and relevant codes that are in training. True if there is one.
+    """Numbers of held-out queries and relevant snippets that are in training. True if there is one.
 
     `counts` maps benchmarks to the kinds `queries`, `near_queries`, `codes` and `near_codes`. Near duplicates exclude
     equal texts. `found` lists every match.
@@ -41,8 +41,8 @@ class Leaks:
         return any(chain.from_iterable(kinds.values() for kinds in self.counts.values()))
 
     def describe(self) -> str:
-        """Return the counts above 0, such as `web-test: queries 2, near-duplicate codes 1`."""
-        names = {kind: kind.replace("near_", "near-duplicate ") for kind in _KINDS}
+        """Return the counts above 0, such as `web-test: queries 2, near-duplicate snippets 1`."""
+        names = {kind: kind.replace("near_", "near-duplicate ").replace("codes", "snippets") for kind in _KINDS}
         return "; ".join(
             f"{benchmark}: {', '.join(f'{names[kind]} {count:,}' for kind, count in kinds.items() if count)}"
             for benchmark, kinds in self.counts.items()
@@ -51,11 +51,11 @@ class Leaks:
 
 
 def find_leaks(data: TrainingData, progress: Progress) -> Leaks:
-    """Count the held-out queries, and the codes that are relevant for one, that are in training.
+    """Count the held-out queries, and the snippets that are relevant for one, that are in training.
 
     Near duplicates are those that `NearDuplicateIndex` finds, as in `agent corpus split` and `decontaminate`. Held-out
-    Python code also leaks if a training code equals or nearly equals it without docstrings. Other codes of a held-out
-    benchmark may be in training. Benchmarks with the same name are counted as one.
+    Python code also leaks if a training snippet equals or nearly equals it without docstrings. Other snippets of a
+    held-out benchmark may be in training. Benchmarks with the same name are counted as one.
 
     Raises:
         ExtraMissing: `datasketch` is not installed.

@@ -12,16 +12,16 @@ from agent.types import Frozen, Progress
 
 Rewriting = Literal["none", "delete", "copy", "switch"]
 Form = Literal["ranking", "labels"]
-"""The rows of a recipe: `ranking` rows have a query, a relevant code and hard negatives, and `labels` rows have a
-query, a code and a label. With `ranking`, the other codes of a batch serve as negatives."""
+"""The rows of a recipe: `ranking` rows have a query, a relevant snippet and hard negatives, and `labels` rows have
+a query, a snippet and a label. With `ranking`, the other snippets of a batch serve as negatives."""
 
 
 class Hyperparameters(Frozen):
     """Everything that determines a training run, besides the data, the base model and the recipe.
 
     `warmup` is the share of steps in which the learning rate rises to `learning_rate`. Then it falls linearly to 0.
-    `max_tokens` truncates texts (None: the limit of the base model). `hard_negatives` is the number of codes with
-    label 0 for each relevant code (None: in-batch negatives only). `temperature` divides cosine similarities.
+    `max_tokens` truncates texts (None: the limit of the base model). `hard_negatives` is the number of snippets
+    with label 0 for each relevant snippet (None: in-batch negatives only). `temperature` divides cosine similarities.
     `mini_batch` is the number of texts that are embedded at once (None: the whole batch). `patience` is the number of
     epochs without improvement after which training stops (None: never). With `alpha`, each batch has one language,
     drawn with probability proportional to n^alpha for n rows (None: batches mix languages). Settings that a recipe does
@@ -79,14 +79,14 @@ class Recipe(Protocol):
         """
 
     def make_scorer(self, loss: Any) -> Callable[[Any, Any], Any]:
-        """Return a function that maps vectors of queries and of codes to a matrix of scores (queries × codes)."""
+        """Return a function that maps vectors of queries and of snippets to a matrix of scores (queries × snippets)."""
 
 
 RECIPES: Mapping[str, str] = {
     "biencoder": "biencoder:BiEncoder",
     "siamese": "siamese:Siamese",
     "coclr": "siamese:CoClr",
-    "macp": "macp:Macp",
+    "macp": "biencoder:Macp",
     "unif": "unif:Unif",
 }
 """The recipes, as `module:Class` in `agent.training`."""

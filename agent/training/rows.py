@@ -15,7 +15,7 @@ from agent.training.recipe import Form, Hyperparameters, Rewriting
 
 
 class Row(NamedTuple):
-    """A query with one code and its label, or with a relevant code followed by negatives (form `ranking`)."""
+    """A query with one snippet and its label, or with a relevant snippet followed by negatives (form `ranking`)."""
 
     query: int
     codes: tuple[int, ...]
@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
 @dataclass
 class _Batch:
-    """Rows, the clusters of their codes, and the clusters relevant to their queries. `free` counts all other codes."""
+    """Rows, the clusters of their snippets, and those relevant to their queries. `free` counts all other snippets."""
 
     free: int
     rows: list[Row] = field(default_factory=list)
@@ -53,14 +53,14 @@ def rewrite_query(query: str, how: Rewriting, random: Random) -> str:
 class EpochRows:
     """Draws the rows and batches of each epoch, which depend on the data, the settings and the epoch alone.
 
-    Let F(q) be the clusters of all codes that are relevant to a query in the group of q. No negative of q is in F(q).
-    With in-batch negatives (form `ranking`, or `in_batch`), no code of another row of the batch is in F(q) either.
+    Let F(q) be the clusters of all snippets relevant to a query in the group of q. No negative of q is in F(q).
+    With in-batch negatives (form `ranking`, or `in_batch`), no snippet of another row of the batch is in F(q) either.
     `batches` is the number of batches of each epoch. `omitted` counts the rows that are left out of the last drawn
     epoch, because they fit no batch, contradict F(q), or have an empty text or too few negatives.
 
     Rows of the form `labels` are all pairs. If no pair has label 0, each relevant pair also gives a row with a random
-    code and label 0 (section 6.1 of the CoSQA paper). Rows of the form `ranking` are the relevant pairs, each with
-    `hard_negatives` codes: codes that have label 0 for the query, filled up with random codes.
+    snippet and label 0 (section 6.1 of the CoSQA paper). Rows of the form `ranking` are the relevant pairs, each with
+    `hard_negatives` snippets: those that have label 0 for the query, filled up with random snippets.
 
     With `alpha`, a batch has rows and negatives of one language: language i with n_i rows with probability
     n_i^α / Σ_j n_j^α (equation 2 of the ProCQA paper). An epoch then repeats rows of rare languages, and has only some
@@ -92,7 +92,7 @@ class EpochRows:
         if self._is_ranking and all(len(batch) == len(batch[0].codes) == 1 for batch in batches):
             raise UsageError(
                 f"{data.name}: no batch has a negative, so there is nothing to learn. Add pairs with other queries and"
-                " codes. Or pass --hard-negatives 1, if some codes are not relevant."
+                " snippets. Or pass --hard-negatives 1, if some snippets are not relevant."
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -134,7 +134,7 @@ class EpochRows:
         distinct = dict.fromkeys(self._data.pairs)
         pairs = [pair for pair in distinct if self._is_usable(pair)]
         draws = not self._is_ranking and all(pair.label for pair in pairs)
-        # the number of random codes for which each batch keeps room
+        # the number of random snippets for which each batch keeps room
         self._needed = (self._settings.hard_negatives or 0) if self._is_ranking else int(draws)
         for query, code, label in pairs:
             language, relevant = self._get_language(code), self._relevant[query]
@@ -146,7 +146,7 @@ class EpochRows:
         if not any(row.label for row in chain.from_iterable(self._rows.values())):
             raise UsageError(
                 f"{self._data.name}: no pair with label 1 can be trained on. Each needs texts that are not empty, and"
-                f" {self._needed} codes that are not relevant to its query. Add codes or lower --hard-negatives."
+                f" {self._needed} snippets that are not relevant to its query. Add snippets or lower --hard-negatives."
             )
         expected = sum(1 + draws if pair.label else not self._is_ranking for pair in distinct)
         self._unusable = expected - self._total
@@ -185,7 +185,7 @@ class EpochRows:
         )
 
     def _complete(self, language: str, row: Row, batch: _Batch, random: Random) -> Row:
-        """Add random codes. With in-batch negatives, they are relevant to no query of the batch."""
+        """Add random snippets. With in-batch negatives, they are relevant to no query of the batch."""
         avoided = batch.relevant if self._in_batch else self._relevant[row.query]
         clusters, codes, size = self._data.code_clusters, list(row.codes), 1 + self._needed * self._is_ranking
         for _ in range(20):

@@ -1,8 +1,8 @@
 """Trains the siamese network of the CoSQA paper, alone or with CoCLR (Huang et al. 2021, *CoSQA*, section 5).
 
-q_i and c_i are the encoder's vectors of the query and the code of example i, y_i is its label, and s(i, j) is the score
-of query i and code j. ⊙ is the element-wise product. The encoder returns the hidden state of [CLS] (equation 1), or
-with `pooling="mean"` the mean over all tokens.
+q_i and c_i are the encoder's vectors of the query and the snippet of example i, y_i is its label, and s(i, j) is the
+score of query i and snippet j. ⊙ is the element-wise product. The encoder returns the hidden state of [CLS] (equation
+1), or with `pooling="mean"` the mean over all tokens.
 
     r(i, j) = tanh(W1 · [q_i, c_j, q_i − c_j, q_i ⊙ c_j])                        (2)
     s(i, j) = sigmoid(W2 · r(i, j))
@@ -61,7 +61,7 @@ class SiameseLoss(torch.nn.Module):  # type: ignore[misc]
     def _sum_losses(
         self, queries: torch.Tensor, codes: torch.Tensor, labels: torch.Tensor, positions: torch.Tensor
     ) -> torch.Tensor:
-        """Sum equations 3 and 5 over queries. `positions` has the position of each query's code."""
+        """Sum equations 3 and 5 over queries. `positions` has the position of each query's snippet."""
         targets = labels[positions].to(queries.dtype)
         if not self._in_batch:
             scores = self.head(queries, codes[positions])
@@ -105,7 +105,6 @@ class Siamese:
         return model
 
     def make_loss(self, model: Any, settings: Hyperparameters) -> SiameseLoss:
-        """See `Recipe`."""
         return SiameseLoss(model, settings)
 
     def make_scorer(self, loss: SiameseLoss) -> Callable[[Any, Any], Any]:

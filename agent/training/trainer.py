@@ -106,11 +106,7 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
             self.state = TrainerState.load_from_json(str(self.checkpoint / "trainer_state.json"))
 
     def run(self) -> TrainingRecord:
-        """Train to the end, measure the best model on the test benchmarks, and write it.
-
-        Raises:
-            KeyboardInterrupt: training was stopped, and the best model so far was written.
-        """
+        """Train to the end or, with a KeyboardInterrupt, until `is_stopping`. Write the best model and its scores."""
         if not self.is_finished():
             with files.writing(self.training.out):
                 self.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
@@ -139,7 +135,6 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
         return stops_early or self.state.global_step >= self.total
 
     def find_best(self) -> EpochRecord | None:
-        """Return the best epoch, or None if no epoch has ended."""
         return find_best(self.read_epochs(), self.training.settings.metric)
 
     def load_best(self) -> int | None:

@@ -2,13 +2,15 @@
 
 Source: Cambronero et al., *When Deep Learning Met Code Search* (arXiv:1905.03813). `agent/retrieval/searchers/unif.py`
 has the equations. Both tables of word vectors start from the vectors of NCS, which gensim trains with fastText on the
-training codes. The attention vector starts at 0, so an untrained code vector is the mean of its word vectors. The loss
-of n queries is InfoNCE with temperature τ. c_i is the relevant code of q_i, and j runs over all codes of the batch:
+training snippets. The attention vector starts at 0, so an untrained snippet vector is the mean of its word vectors. The
+loss of n queries is InfoNCE with temperature τ. c_i is the relevant snippet of q_i, and j runs over all snippets of
+the batch:
 
     L = −1/n · Σ_i ln( exp(cos(q_i, c_i) / τ) / Σ_j exp(cos(q_i, c_j) / τ) )
 
 The loss, the margin and the negatives of the paper could not be checked. InfoNCE with in-batch negatives is our choice,
-and so are the hyperparameters. On docstrings of CoSQA's codes, τ = 0.05 had a higher MRR than 0.02 and 0.1 (one seed).
+and so are the hyperparameters. On docstrings of CoSQA's functions, τ = 0.05 had a higher MRR than 0.02 and 0.1 (one
+seed).
 """
 
 from __future__ import annotations
@@ -39,15 +41,14 @@ class Unif:
     unused = frozenset({"in_batch", "max_tokens", "mini_batch", "pooling", "rewrite"})
 
     def choose_base(self, base: str | None) -> None:
-        """See `Recipe`."""
         if base is not None:
             raise UsageError(f"unif trains its own word vectors, so it has no base model. Remove --base {base}")
 
     def make_model(self, base: None, data: TrainingData, settings: Hyperparameters, progress: Progress) -> Any:  # noqa: ARG002
-        """Train word vectors on the codes, and return the untrained model, on the CPU.
+        """Train word vectors on the snippets, and return the untrained model, on the CPU.
 
         Raises:
-            UsageError: no word occurs in the codes at least twice.
+            UsageError: no word occurs in the snippets at least twice.
         """
         words = train_word_vectors(self.name, data.codes, progress, seed=settings.seed)
         queries, codes = torch.tensor(words.vectors), torch.tensor(words.vectors)
@@ -55,9 +56,7 @@ class Unif:
         return SentenceTransformer(modules=[encoder], device="cpu")
 
     def make_loss(self, model: SentenceTransformer, settings: Hyperparameters) -> MultipleNegativesRankingLoss:
-        """See `Recipe`."""
         return MultipleNegativesRankingLoss(model, scale=1 / settings.temperature)
 
     def make_scorer(self, loss: Any) -> Callable[[Any, Any], Any]:  # noqa: ARG002
-        """See `Recipe`."""
         return lambda queries, codes: cos_sim(queries, codes)

@@ -70,7 +70,7 @@ class TestRun:
     def test_prints_results_and_cost_of_each_searcher(self, agent: Commands) -> None:
         write_benchmark(agent.folder)
         result = agent("retrieval", "run", *BENCHMARK, *LEXICAL)
-        assert (result.code, "queries: 3 queries, 5 codes" in result.err) == (DONE, True)
+        assert (result.code, "3 queries, 5 snippets" in result.err) == (DONE, True)
         heads, *rows, _, last = result.out.splitlines()
         assert heads.split("  ")[0] == "searcher"
         assert [row.split()[0] for row in rows] == ["bm25", "bm25-lucene"]

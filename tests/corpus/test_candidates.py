@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.corpus.candidates import CandidateRules, Item, propose_codes, read_items, write_pairs
-from agent.corpus.combine import BestCodes, Proposals
+from agent.corpus.candidates import BestCodes, CandidateRules, Item, Proposals, propose_codes, read_items, write_pairs
 from agent.corpus.output import open_output
 from agent.datasets.reading import read_pairs
 from agent.errors import InputError, RunStopped

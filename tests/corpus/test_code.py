@@ -81,7 +81,7 @@ def test_a_record_describes_a_function_and_its_place(corpus: Corpus) -> None:
         "licence": "MIT", "cluster": digest[:16], "other_places": [],
     }  # fmt: skip
     assert {*record, "sha256"} == set(RECORD)
-    assert summary == CodeSummary(clusters=1)
+    assert summary == CodeSummary(functions=1, kept=1, clusters=1)
 
 
 def test_equal_codes_are_one_record_that_lists_all_places(corpus: Corpus) -> None:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from agent.corpus import combine
-from agent.corpus.combine import BestCodes, Proposals, combine_cosines, cut_ranking, fuse_ranks
+from agent.corpus import candidates
+from agent.corpus.candidates import BestCodes, Proposals, combine_cosines, cut_ranking, fuse_ranks
 from agent.retrieval.searchers.base import SearchResult, Vectors
 from tests.retrieval.searchers.test_dense import silent
 
@@ -27,7 +27,7 @@ def make_vectors(queries: Array, codes: Array) -> Vectors:
 def combine_pairs(pairs: Sequence[tuple[Array, Array]], top: int, rule: Any, shard: int = 4_096) -> Proposals:
     vectors = {f"m{number}": make_vectors(*pair) for number, pair in enumerate(pairs)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(combine, "_MAX_CODES", shard)
+        patch.setattr(candidates, "_MAX_CODES", shard)
         return combine_cosines(vectors, len(pairs[0][1]), top, rule, silent)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.corpus.licences import recognise_licence
+from agent.corpus.provenance import recognise_licence
 
 
 def read_licence(distribution: str, name: str) -> str:

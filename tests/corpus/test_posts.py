@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.corpus.posts import MAX_ROW_BYTES, extract_text, read_posts
+from agent.corpus.stackexchange import MAX_ROW_BYTES, extract_text, read_posts
 from agent.datasets.benchmarks.building import BenchmarkRow
 from agent.errors import InputError
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.corpus.output import get_removed_path, open_output
-from agent.corpus.queries import QueryFilter, count_agreement, read_queries
-from agent.corpus.rules import find_rule, load_rules
+from agent.corpus.queries import QueryFilter, count_agreement, find_rule, load_rules, read_queries
 from agent.datasets.encoding import loads
 from agent.errors import InputError
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.corpus.rules import find_rule, load_rules
+from agent.corpus.queries import find_rule, load_rules
 from agent.errors import ConfigError
 
 COSQA = load_rules("cosqa")
