@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import shlex
 import signal
@@ -65,6 +66,11 @@ class Running:
         self.exit_connection.close()
         return CommandResult(self.code, self.out.read_text("utf-8"), self.err.read_text("utf-8"))
 
+    def stop(self, signal_number: int = signal.SIGINT, seconds: float = 60) -> CommandResult:
+        """Send a signal and wait until the command ends."""
+        os.kill(self.pid, signal_number)
+        return self.wait(seconds)
+
 
 def make_environment(**changes: str) -> dict[str, str]:
     """Return this process's environment without the user's keys and settings."""
@@ -108,6 +114,19 @@ class Commands:
         """Run `agent` with arguments. `changes` are additional environment variables."""
         return self.start(*arguments, **changes).wait()
 
+    def check_refused(self, message: str, *arguments: str | Path, **changes: str) -> str:
+        """Run a command, check that it is wrong usage and prints only an error with `message`, and return the error."""
+        result = self(*arguments, **changes)
+        assert (result.code, result.out, message in result.err) == (2, "", True), result
+        assert "Traceback" not in result.err
+        return result.err
+
+    def run_python(self, code: str, *arguments: str | Path) -> CommandResult:
+        """Run Python code with arguments in a new process that has imported nothing."""
+        command = [sys.executable, "-c", code, *map(str, arguments)]
+        done = subprocess.run(command, cwd=self.folder, env=make_environment(), capture_output=True, text=True)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
+
     def start(self, *arguments: str | Path, **changes: str) -> Running:
         """Start `agent` in a new session. Wait until it ends before the next command."""
         out, err = self.folder / ".out", self.folder / ".err"
@@ -125,6 +144,11 @@ class Commands:
             with suppress(ProcessLookupError):
                 os.kill(self._running.pid, signal.SIGKILL)
             self._running.wait()
+
+    def read_files(self) -> dict[str, bytes]:
+        """Return the contents of all files in the folder by their relative paths."""
+        files = (path for path in self.folder.rglob("*") if path.is_file() and path.name not in (".out", ".err"))
+        return {str(path.relative_to(self.folder)): path.read_bytes() for path in files}
 
     def write(self, name: str, rows: Sequence[Mapping[str, Any]] | bytes | str) -> Path:
         """Write a file of pairs (or any content) into the folder. Return its path relative to the folder."""
@@ -146,6 +170,11 @@ def pairs(count: int) -> list[dict[str, Any]]:
 def reply(text: str, **fields: Any) -> Answer:
     """Return a completion with plausible token counts."""
     return says(text, **{"prompt_tokens": 2000, **fields})
+
+
+def read_figures(out: str, name: str) -> list[float]:
+    """Return the numbers in a row of a printed table."""
+    return [float(number) for row in re.findall(rf"^{name} +(.*)$", out, re.M) for number in re.findall(r"[\d.]+", row)]
 
 
 def read_annotations(run: Path) -> list[dict[str, Any]]:

@@ -197,6 +197,8 @@ class Killing:
 
 def read_stored_numbers(cache: Path) -> set[int]:
     """Return the numbers of the requests whose replies are in the cache."""
+    if not cache.exists():
+        return set()
     with sqlite3.connect(cache) as connection:
         rows = connection.execute("SELECT reply FROM replies").fetchall()
     connection.close()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -116,8 +114,7 @@ class TestResumption:
         with ChatServer(lambda request: slow(60 if hangs and find_number(request) > 1 else 0)) as server:
             running = ask(agent.start, server, "--concurrency", "1")
             wait_until(lambda: len(server.requests) == 3, "the third request")
-            os.kill(running.pid, signal.SIGINT)
-            stopped = running.wait()
+            stopped = running.stop()
             assert (stopped.code, (agent.folder / "out.jsonl").exists()) == (STOPPED, False)
             hangs = False
             done = ask(agent, server, "--concurrency", "1")
@@ -144,8 +141,7 @@ class TestUsage:
         write_triples(agent, 1)
         agent.write("old.jsonl", "{}\n")
         model = ("--model", "m", "--base-url", "http://localhost:1/v1")
-        done = agent("corpus", "answer", "-o", "out.jsonl", *model, *words.split())
-        assert (done.code, WRONG[words] in done.err) == (WRONG_USAGE, True)
+        agent.check_refused(WRONG[words], "corpus", "answer", "-o", "out.jsonl", *model, *words.split())
         assert {path.name for path in agent.folder.glob("**/*.jsonl")} == {"old.jsonl", "test.jsonl"}
 
     def test_generated_answers_of_several_models_are_scored(self, agent: Commands) -> None:

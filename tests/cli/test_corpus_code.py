@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.exit_codes import DONE, STOPPED, WRONG_USAGE
+from agent.cli.exit_codes import DONE, STOPPED
 from tests.cli.commands import ADD, Commands, make_environment
 from tests.cli.processes import find_alive, find_descendants, wait_until
 from tests.corpus.test_licences import MIT
+from tests.exports.runs import read_lines
 
 COMMAND = ("corpus", "code", "-o", "codes.jsonl")
 # a worker that never ends
@@ -27,16 +27,12 @@ agent.cli.main()
 """
 
 
-def list_files(agent: Commands) -> set[str]:
-    return {path.name for path in agent.folder.iterdir() if path.name not in (".out", ".err")}
-
-
 def test_prints_what_was_kept_and_what_was_removed(agent: Commands) -> None:
     rows = [{"code": ADD}, {"code": ADD}, {"code": "def f(): pass"}, {"code": ""}]
     agent.write("a.jsonl", rows)
     agent.write("a.py", "def (")
     result = agent(*COMMAND, "a.jsonl", "a.py", "--filter", "cosqa-plus", "--json").json
-    reason = json.loads((agent.folder / "codes.removed.jsonl").read_text().splitlines()[0])["removed_by"]
+    reason = read_lines(agent.folder / "codes.removed.jsonl")[0]["removed_by"]
     assert {name: result[name] for name in ("files", "functions", "merged", "kept", "clusters", "without_licence")} == {
         "files": 2, "functions": 3, "merged": 1, "kept": 1, "clusters": 1, "without_licence": 1
     }  # fmt: skip
@@ -78,11 +74,9 @@ def test_wrong_usage_leaves_no_files(agent: Commands, arguments: tuple[str, ...]
     for name in ("empty", "tests"):
         (agent.folder / name).mkdir()
     agent.write("tests/test_a.py", ADD)
-    before = list_files(agent)
-    result = agent(*COMMAND, *arguments)
-    assert (result.code, word in result.err, "Traceback" in result.err) == (WRONG_USAGE, True, False), result.err
-    assert list_files(agent) == before
-    assert json.loads((agent.folder / "a.jsonl").read_text()) == {"code": ADD}
+    before = agent.read_files()
+    agent.check_refused(word, *COMMAND, *arguments)
+    assert agent.read_files() == before
 
 
 @pytest.mark.parametrize("end", ["ctrl-c", "worker", "kill"])

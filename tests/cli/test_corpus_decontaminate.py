@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 
 import pytest
 
-from agent.cli.exit_codes import STOPPED, WRONG_USAGE
+from agent.cli.exit_codes import STOPPED
 from tests.cli.commands import Commands
 from tests.cli.processes import wait_until
+from tests.exports.runs import read_lines
 from tests.retrieval.pooled import CODES, write_benchmark
 
 COMMAND = ("corpus", "decontaminate", "pairs.jsonl", "-o", "new/clean.jsonl", "--benchmark")
@@ -59,10 +58,7 @@ def test_codes_alone_are_checked_with_their_docstrings_as_queries(corpus: Comman
     command = ("corpus", "decontaminate", "codes.jsonl", "--benchmark", "b.jsonl", "-o", "clean.jsonl")
     result = corpus(*command, "--map", "code=text,id=key")
     assert (result.code, "train clean.jsonl --pairs docstrings" in result.out) == (0, True)
-    kept, removed = (
-        [json.loads(line) for line in (corpus.folder / name).read_text().splitlines()]
-        for name in ("clean.jsonl", "clean.removed.jsonl")
-    )
+    kept, removed = (read_lines(corpus.folder / name) for name in ("clean.jsonl", "clean.removed.jsonl"))
     assert kept == [{"id": f"k{n}", "code": codes[n], "language": "python"} for n in (1, 3)]
     matches = [(row["id"], row["removed_by"], row["matched_id"]) for row in removed]
     assert matches == [("k0", "query", "b7"), ("k2", "code", "b7")]
@@ -72,12 +68,12 @@ def test_matches_have_the_ids_of_the_pairs_of_a_run(corpus: Commands) -> None:
     corpus("annotate", "pairs.jsonl", "--model", "heuristic", "--variant", "ps_fa", "-o", "run")
     corpus.write("more.jsonl", [{"query": "so one two three", "code": "new"}])
     assert corpus("corpus", "decontaminate", "more.jsonl", "--benchmark", "run", "-o", "clean.jsonl").code == 0
-    assert json.loads((corpus.folder / "clean.removed.jsonl").read_text())["matched_id"] == "p2"
+    assert [row["matched_id"] for row in read_lines(corpus.folder / "clean.removed.jsonl")] == ["p2"]
 
 
 def test_a_folder_is_not_a_file_of_pairs(corpus: Commands) -> None:
-    result = corpus("corpus", "decontaminate", ".", "--benchmark", "other.jsonl", "-o", "clean.jsonl")
-    assert (result.code, "agent export" in result.err) == (WRONG_USAGE, True)
+    command = ("corpus", "decontaminate", ".", "--benchmark", "other.jsonl", "-o", "clean.jsonl")
+    corpus.check_refused("agent export", *command)
 
 
 @pytest.mark.parametrize(
@@ -95,17 +91,15 @@ def test_wrong_usage_writes_no_files(corpus: Commands, arguments: str) -> None:
     (corpus.folder / "beir").mkdir()
     for name in ("corpus", "queries"):
         corpus.write(f"beir/{name}.jsonl", '{"_id": "1", "text": "text"}')
-    before = {path: path.read_bytes() for path in corpus.folder.rglob("*.jsonl")}
-    result = corpus(*COMMAND, *arguments.split())
-    assert (result.code, "Traceback" in result.err) == (WRONG_USAGE, False), result.err
-    assert {path: path.read_bytes() for path in corpus.folder.rglob("*.jsonl")} == before
+    before = corpus.read_files()
+    corpus.check_refused("", *COMMAND, *arguments.split())
+    assert corpus.read_files() == before
 
 
 def test_ctrl_c_leaves_no_files(corpus: Commands) -> None:
     os.mkfifo(corpus.folder / "endless.jsonl")
     running = corpus.start("corpus", "decontaminate", "endless.jsonl", "--benchmark=other.jsonl", "-o", "new/c.jsonl")
     wait_until((corpus.folder / "new").is_dir, "the output folder")
-    os.kill(running.pid, signal.SIGINT)
-    result = running.wait()
+    result = running.stop()
     assert (result.code, "Traceback" in result.err) == (STOPPED, False), result.err
     assert not list(corpus.folder.glob("new/*"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -149,8 +147,7 @@ def test_an_interrupted_command_asks_nothing_twice(agent: Commands) -> None:
     with ChatServer(hold_judging) as server:
         running = agent.start(*call(server))
         wait_until(lambda: sum("status: " in r.prompt for r in server.requests) == 2, "the second judgement")
-        os.kill(running.pid, signal.SIGINT)
-        stopped = running.wait()
+        stopped = running.stop()
         assert (stopped.code, "agent corpus fill" in stopped.err) == (3, True)
         assert not (agent.folder / "filled.jsonl").exists()
         hold = False

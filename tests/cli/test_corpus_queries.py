@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import NoReturn
 
 import pytest
@@ -10,16 +9,13 @@ import typer
 
 from agent.cli.corpus_options import QueriesOptions
 from agent.cli.corpus_queries import run
-from agent.cli.exit_codes import STOPPED, WRONG_USAGE
+from agent.cli.exit_codes import STOPPED
 from agent.corpus.queries import QueryFilter
 from tests.cli.commands import Commands
+from tests.exports.runs import read_lines
 
 QUERIES = "python sort\npython sort\npython ide\npython vim\npython ide 2\nsort\n"
 REQUIRED = {"without python": 1}
-
-
-def read_files(agent: Commands) -> dict[str, str]:
-    return {path.name: path.read_text() for path in agent.folder.iterdir() if path.name not in (".out", ".err")}
 
 
 def test_a_summary_counts_removed_queries_by_rule(agent: Commands) -> None:
@@ -31,8 +27,8 @@ def test_a_summary_counts_removed_queries_by_rule(agent: Commands) -> None:
         "removed_by": {"Tools Usage": {"ide": 2, "vim": 1}, "duplicates": {"duplicate": 1}, "required": REQUIRED},
         "labelled": {"accuracy": pytest.approx(2 / 3), "f1": pytest.approx(2 / 3), "tp": 1, "fp": 0, "fn": 1, "tn": 1},
     }  # fmt: skip
-    assert json.loads((agent.folder / "new/q.jsonl").read_text()) == {"id": "q1", "query": "python sort"}
-    removed = [json.loads(line) for line in (agent.folder / "new/q.removed.jsonl").read_text().splitlines()]
+    assert read_lines(agent.folder / "new/q.jsonl") == [{"id": "q1", "query": "python sort"}]
+    removed = read_lines(agent.folder / "new/q.removed.jsonl")
     assert [row.get("duplicate_of") or row["removed_by"] for row in removed[:2]] == ["q1", "ide"]
     _, *rows, labelled, _, _, last = agent(*command, "--force").out.splitlines()
     assert [int(row.split()[-1]) for row in rows] == [3, 2, 1, 1, 1, 1, 1]
@@ -59,10 +55,9 @@ def test_wrong_usage_writes_no_files(agent: Commands, arguments: str) -> None:
     for name, text in (("a.txt", QUERIES), ("empty.txt", "\n"), ("rules.yaml", "name: x"), ("deep.json", deep)):
         agent.write(name, text)
     agent.write("q.removed.jsonl", '{"query": "x"}')
-    before = read_files(agent)
-    result = agent("corpus", "queries", *arguments.split())
-    assert (result.code, "Traceback" in result.err) == (WRONG_USAGE, False), result.err
-    assert read_files(agent) == before
+    before = agent.read_files()
+    agent.check_refused("", "corpus", "queries", *arguments.split())
+    assert agent.read_files() == before
 
 
 def test_ctrl_c_leaves_earlier_files_unchanged(agent: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,4 +69,4 @@ def test_ctrl_c_leaves_earlier_files_unchanged(agent: Commands, monkeypatch: pyt
     monkeypatch.setattr(QueryFilter, "check", interrupt)
     with pytest.raises(typer.Exit) as caught:
         run([str(agent.folder / "a.txt")], agent.folder / "q.jsonl", QueriesOptions(rules="none", force=True))
-    assert (caught.value.exit_code, read_files(agent)) == (STOPPED, {"a.txt": QUERIES, "q.jsonl": "old"})
+    assert (caught.value.exit_code, agent.read_files()) == (STOPPED, {"a.txt": QUERIES.encode(), "q.jsonl": b"old"})

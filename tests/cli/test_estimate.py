@@ -23,18 +23,14 @@ def server(agent: Commands) -> Iterator[ChatServer]:
         yield server
 
 
-def list_files(agent: Commands) -> set[str]:
-    return {str(path.relative_to(agent.folder)) for path in agent.folder.rglob("*") if not path.name.startswith(".")}
-
-
 def test_dry_run_calls_nothing_writes_nothing_and_needs_no_key(agent: Commands, server: ChatServer) -> None:
-    before = list_files(agent)
+    before = agent.read_files()
     result = agent("annotate", "p.jsonl", *OPTIONS, "--dry-run")
     assert (result.code, result.err) == (0, "")
     assert result.out.split()[:3] == ["to", "do", "60"]
     assert agent("annotate", "p.jsonl", *OPTIONS, "--base-url", server.url, "--dry-run").code == 0
     assert server.requests == []
-    assert list_files(agent) == before
+    assert agent.read_files() == before
 
 
 def test_started_run_forecasts_the_remaining_pairs(agent: Commands, server: ChatServer) -> None:
@@ -60,8 +56,7 @@ def test_batch_halves_the_price_and_takes_days(agent: Commands) -> None:
     assert batch["cost_usd"] == pytest.approx(now["cost_usd"] / 2)
     assert (now["seconds"] > 0, batch["seconds"], batch["calls"]) == (True, None, now["calls"])
     assert " day " in agent("annotate", "p.jsonl", *OPTIONS, "--dry-run", "--batch").out
-    refused = agent("annotate", "p.jsonl", "--model", "heuristic", "--dry-run", "--batch")
-    assert (refused.code, refused.out) == (2, "")
+    agent.check_refused("", "annotate", "p.jsonl", "--model", "heuristic", "--dry-run", "--batch")
 
 
 def test_few_finished_annotations_are_no_basis_but_cached_replies_are_counted(
@@ -88,6 +83,4 @@ def test_unknown_prices_are_null_and_assumptions_are_named(agent: Commands) -> N
 )
 def test_a_run_of_another_variant_or_model_is_rejected(agent: Commands, options: tuple[str, ...], message: str) -> None:
     agent("annotate", agent.write("p.jsonl", pairs(3)), "--model", "heuristic", "--variant", "ps_fa", "-o", "run")
-    result = agent("annotate", "p.jsonl", "-o", "run", "--dry-run", "--model", "heuristic", *options)
-    assert (result.code, result.out) == (2, "")
-    assert message in result.err
+    agent.check_refused(message, "annotate", "p.jsonl", "-o", "run", "--dry-run", "--model", "heuristic", *options)

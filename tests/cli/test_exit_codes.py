@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
-from tests.cli.commands import make_environment
+from tests.cli.commands import Commands
 
 _BROKEN = """
 import agent.cli
@@ -18,10 +14,7 @@ agent.cli.main()
 """
 
 
-def test_broken_sandbox_exits_with_1(tmp_path: Path) -> None:
-    program = tmp_path / "t.py"
-    program.write_text("def test_sum():\n    assert 1 + 1 == 2\n")
-    command = [sys.executable, "-c", _BROKEN, "exec", str(program), "--sandbox", "bwrap"]
-    result = subprocess.run(command, cwd=tmp_path, env=make_environment(), capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr == "agent: the runner is gone\n"
+def test_broken_sandbox_exits_with_1(agent: Commands) -> None:
+    program = agent.write("t.py", "def test_sum():\n    assert 1 + 1 == 2\n")
+    result = agent.run_python(_BROKEN, "exec", program, "--sandbox", "bwrap")
+    assert (result.code, result.out, result.err) == (1, "", "agent: the runner is gone\n")

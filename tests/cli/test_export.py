@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from agent.exports.registry import FORMATS, NAMES
 from tests.cli.commands import Commands
+from tests.exports.runs import read_lines
 from tests.views.runs import make_pairs, make_run
 
 
@@ -18,10 +18,6 @@ from tests.views.runs import make_pairs, make_run
 def run(agent: Commands) -> Path:
     # pairs p7 and p57 are undecided, and p8 and p58 ended in an error
     return make_run(agent.folder / "run", make_pairs(60))
-
-
-def read_lines(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 @pytest.mark.usefixtures("run")
@@ -79,9 +75,7 @@ def test_export_replaces_only_an_earlier_export_and_only_with_force(agent: Comma
         ("jsonl", "run/labels.jsonl", ("--force",), "run/labels.jsonl"),
         ("jsonl", "out/out", (), "out/out"),
     ):
-        refused = agent("export", "run", "--to", to, "-o", out, *force)
-        assert (refused.code, refused.out) == (2, "")
-        assert refused.err.startswith(f"agent: {path}: ")
+        agent.check_refused(f"agent: {path}: ", "export", "run", "--to", to, "-o", out, *force)
     assert {path: path.read_bytes() for path in before} == before
     assert (agent.folder / "out").read_bytes() == old
     assert agent("export", "run", "--to", "jsonl", "-o", "out", "--force", "--label", "1").code == 0
@@ -94,17 +88,11 @@ def test_export_replaces_only_an_earlier_export_and_only_with_force(agent: Comma
 @pytest.mark.parametrize("to", NAMES)
 def test_failed_export_is_reported_and_leaves_no_file(agent: Commands, to: str) -> None:
     for arguments, message in (
-        (
-            ("run", "--decided-by", "judge"),
-            "arbitrate, screen",
-        ),
+        (("run", "--decided-by", "judge"), "arbitrate, screen"),
         (("run", "--label", "2"), "--label 2: "),
         (("gone",), "gone: "),
     ):
-        result = agent("export", *arguments, "--to", to)
-        assert (result.code, result.out) == (2, "")
-        assert message in result.err
-        assert "Traceback" not in result.err
+        agent.check_refused(message, "export", *arguments, "--to", to)
     damaged = agent.folder / "run/annotations.jsonl"
     damaged.write_bytes(damaged.read_bytes().replace(b'"reason":', b'"reason":1,"x":', 40).replace(b"1,", b"[],", 1))
     assert agent("export", "run", "--to", to).code == 2

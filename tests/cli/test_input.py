@@ -15,42 +15,19 @@ OPTIONS = ("--model", "heuristic", "--variant", "ps_fa", "-o", "run")
 GOOD = json.dumps(pairs(1)[0])
 
 
-@pytest.mark.parametrize(
-    ("content", "place", "cause"),
-    [
-        ("", "p.jsonl: ", "empty"),
-        (f"{GOOD}\n{{oops\n", "p.jsonl:2: ", "JSON"),
-        (f"{GOOD}\n[1]\n", "p.jsonl:2: ", "object"),
-        (f'{GOOD}\n{{"id": "x", "query": "q"}}\n', "p.jsonl:2: ", "code"),
-        (f'{GOOD}\n{{"id": "x", "query": 7, "code": "c"}}\n', "p.jsonl:2: ", "query"),
-        (f"{GOOD}\n\n{GOOD}\n", "p.jsonl:3: ", "'p0'"),
-    ],
-)
-def test_bad_file_is_rejected_with_location_and_cause(agent: Commands, content: str, place: str, cause: str) -> None:
-    result = agent("annotate", agent.write("p.jsonl", content), *OPTIONS)
-    assert (result.code, result.out) == (2, "")
-    assert result.err.startswith(f"agent: {place}")
-    assert cause in result.err
-    assert "Traceback" not in result.err
-    assert not (agent.folder / "run").exists()
-
-
 def test_unreadable_file_is_reported(agent: Commands) -> None:
     (agent.folder / "folder.jsonl").mkdir()
     (agent.folder / "latin.jsonl").write_bytes(b'{"query": "caf\xe9", "code": "x"}\n')
     for name in ("missing.jsonl", "folder.jsonl", "latin.jsonl", "p.txt"):
-        result = agent("annotate", name, *OPTIONS)
-        assert (result.code, result.out) == (2, "")
-        assert result.err.startswith(f"agent: {name}")
-        assert "Traceback" not in result.err
+        agent.check_refused(f"agent: {name}", "annotate", name, *OPTIONS)
 
 
 def test_bad_lines_are_listed_and_can_be_skipped(agent: Commands) -> None:
     file = agent.write("p.jsonl", f'{GOOD}\nnope\n{{"query": "q"}}\n')
-    refused = agent("annotate", file, *OPTIONS)
-    assert refused.err.startswith("agent: p.jsonl:2: ")
-    assert "\n  p.jsonl:3: " in refused.err
-    assert "--on-bad-line skip" in refused.err
+    refusal = agent.check_refused("--on-bad-line skip", "annotate", file, *OPTIONS)
+    assert refusal.startswith("agent: p.jsonl:2: ")
+    assert "\n  p.jsonl:3: " in refusal
+    assert not (agent.folder / "run").exists()
     skipped = agent("annotate", file, *OPTIONS, "--on-bad-line", "skip", "--json")
     assert (skipped.code, skipped.json["pairs"]) == (0, 1)
     assert re.search(r"^skipped 2 .*p\.jsonl:2: ", skipped.err, re.M)
@@ -66,10 +43,8 @@ def test_hostile_input_is_escaped(agent: Commands) -> None:
 
 def test_the_fields_of_other_datasets_are_mapped(agent: Commands) -> None:
     file = agent.write("p.jsonl", [{"question": "add two numbers", "solution": ADD, "key": "k1"}])
-    unmapped = agent("annotate", file, *OPTIONS)
-    assert unmapped.code == 2
-    assert "'question', 'solution', 'key'" in unmapped.err
-    assert "--map query=question,code=FIELD" in unmapped.err
+    refusal = agent.check_refused("'question', 'solution', 'key'", "annotate", file, *OPTIONS)
+    assert "--map query=question,code=FIELD" in refusal
     done = agent("annotate", file, *OPTIONS, "--map", "query=question,code=solution,id=key")
     assert done.code == 0
     assert read_annotations(agent.folder / "run")[0]["id"] == "k1"
@@ -116,8 +91,7 @@ def test_files_patterns_and_standard_input_form_one_run(agent: Commands) -> None
         agent.write(f"more/{number}.csv", f'id,query,code\n{rows[number]["id"]},add two,"{ADD}"\n')
     done = agent("annotate", "a.jsonl", "more/*.csv", "--model", "heuristic", "--variant", "ps_fa", "--json")
     assert (done.code, done.json["pairs"], done.json["run"]) == (0, 3, "runs/a-ps_fa-heuristic")
-    empty = agent("annotate", "-", *OPTIONS)
-    assert (empty.code, empty.err.startswith("agent: standard input: ")) == (2, True)
+    agent.check_refused("agent: standard input: ", "annotate", "-", *OPTIONS)
 
 
 def test_appended_pairs_resume_and_changed_pairs_are_rejected(agent: Commands) -> None:
@@ -129,11 +103,9 @@ def test_appended_pairs_resume_and_changed_pairs_are_rejected(agent: Commands) -
     assert (more.code, more.json["pairs"], more.json["annotated_now"]) == (0, 3, 1)
     assert re.search(r"pairs .*\b2 .*\b3\b", more.err)
     agent.write("p.jsonl", [{**rows[0], "code": "x = 1"}, rows[2]])
-    refused = agent("annotate", "p.jsonl", *OPTIONS)
-    assert (refused.code, refused.out) == (2, "")
-    assert refused.err.startswith("agent: run: ")
-    assert re.findall(r"^  1 .*'(p\d)'", refused.err, re.M) == ["p1", "p0"]
-    assert "(code)" in refused.err
+    refusal = agent.check_refused("(code)", "annotate", "p.jsonl", *OPTIONS)
+    assert refusal.startswith("agent: run: ")
+    assert re.findall(r"^  1 .*'(p\d)'", refusal, re.M) == ["p1", "p0"]
 
 
 WORDS = [[f"{letter}{n}" for letter in "abcdefgh"] for n in range(30)]  # no two texts are near duplicates

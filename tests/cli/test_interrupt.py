@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import re
 import signal
-import sqlite3
 import time
-import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,6 +14,7 @@ import pytest
 
 from agent.runs.store.run_view import load_run
 from tests.cli.commands import Commands, pairs, read_annotations, reply
+from tests.cli.killing import read_stored_numbers
 from tests.cli.processes import wait_until
 from tests.llm.server import Answer, ChatServer, Request, slow
 from tests.scripts import label, screen
@@ -49,8 +46,7 @@ def test_interrupted_run_prints_how_to_resume_and_resumes(agent: Commands, sig: 
         command = build_command(file, server, "--rounds", str(rounds))
         process = agent.start(*command)
         wait_until(lambda: count_lines(run) >= 3, "three annotations")
-        os.kill(process.pid, sig)
-        stopped = process.wait()
+        stopped = process.stop(sig)
         finished = count_lines(run)
         assert (stopped.code, stopped.out) == (3, "")
         assert 3 <= finished < 12
@@ -61,17 +57,6 @@ def test_interrupted_run_prints_how_to_resume_and_resumes(agent: Commands, sig: 
         done = agent(*command, "--json")
     assert (done.code, done.json["annotated_now"]) == (0, 12 - finished)
     check_finished(run, {f"p{number}" for number in range(12 // rounds)}, rounds)
-
-
-def read_stored_numbers(cache: Path) -> set[int]:
-    """Return the numbers of the requests whose replies are in the cache."""
-    if not cache.exists():
-        return set()
-    with sqlite3.connect(cache) as connection:
-        rows = connection.execute("SELECT reply FROM replies").fetchall()
-    connection.close()
-    texts = [json.loads(zlib.decompress(row[0]))["text"] for row in rows]
-    return {int(number) for text in texts for number in re.findall(r"request (\d+)", text)}
 
 
 @pytest.mark.long
@@ -95,8 +80,7 @@ def test_kills_lose_no_pair_and_repeat_no_cached_call(agent: Commands) -> None:
             goal = calls_before + rng.randint(0, 10)
             wait_until(lambda goal=goal: len(server.requests) >= goal, "a request")  # type: ignore[misc]
             time.sleep(rng.uniform(0, 0.1))
-            os.kill(process.pid, signal.SIGKILL)
-            assert process.wait().code == -signal.SIGKILL
+            assert process.stop(signal.SIGKILL).code == -signal.SIGKILL
             wait_until(server.has_received_all, "the end of its connections")
             new = server.requests[calls_before:]
             assert not bodies_stored & {json.dumps(request.body) for request in new}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -180,8 +178,7 @@ def test_spans_before_ctrl_c_are_sent(agent: Commands) -> None:
         )
         file = Path(agent.folder / "out" / "annotations.jsonl")
         wait_until(lambda: file.exists() and file.read_bytes().count(b"\n") == len(server.requests) - 1 == 1, "a pair")
-        os.kill(running.pid, signal.SIGINT)
-        assert running.wait().code == 3
+        assert running.stop().code == 3
     pair_spans = {span.attributes["annotator.pair.id"]: span for span in collector.list_spans() if span.name == "pair"}
     assert pair_spans["p0"].attributes["annotator.label"] == 1
     assert (pair_spans["p1"].failed, pair_spans["p1"].attributes["error.type"]) == (True, "CancelledError")

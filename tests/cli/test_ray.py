@@ -68,8 +68,7 @@ def test_stopped_run_leaves_no_process_and_resumes(agent: Commands, stop_signal:
         wait_until(lambda: len(server.requests) > 30, "running sandboxes", START)
         children = find_descendants(process.pid)
         calls_before = len(server.requests)
-        os.kill(process.pid, stop_signal)
-        stopped = process.wait()
+        stopped = process.stop(stop_signal)
         wait_until(lambda: not find_alive(children), "the end of all processes", 120)  # the agents of Ray take a minute
         assert stopped.code == (STOPPED if stop_signal is signal.SIGINT else -stop_signal)
         assert "Traceback" not in stopped.err
@@ -116,8 +115,7 @@ def test_workers_on_a_cluster_end_with_a_killed_run(agent: Commands, cluster: An
         process = agent.start(*build_command(file, server, "--address", cluster.address))
         wait_until(lambda: len(server.requests) > 20, "running sandboxes", START)
         children = set[tuple[int, int]]().union(*(find_descendants(worker) for worker in find_workers()))
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        process.stop(signal.SIGKILL)
         wait_until(lambda: not find_workers() and not find_alive(children), "the end of workers and sandboxes", 60)
 
 
@@ -159,8 +157,7 @@ def test_ctrl_c_ends_the_attempt_to_connect_to_a_cluster(agent: Commands) -> Non
         options = ("--model", "heuristic", "--engine", "ray", "--address", address, "-o", "run")
         process = agent.start("annotate", file, *options, http_proxy="", https_proxy="")
         connection, _ = silent_server.accept()
-        os.kill(process.pid, signal.SIGINT)
-        stopped = process.wait()
+        stopped = process.stop()
         connection.close()
     assert stopped.code == STOPPED, stopped.err
     assert "Traceback" not in stopped.err

@@ -98,11 +98,8 @@ def test_batch_and_engine_settings_do_not_prevent_an_export(agent: Commands) -> 
 
 def test_unsuitable_models_and_missing_files_are_rejected(agent: Commands) -> None:
     agent.write("pairs.jsonl", [{"id": "a", "query": "q", "code": "x"}])
-    refused = agent("requests", "export", "pairs.jsonl", "-o", "r.jsonl", "--model", "heuristic")
-    assert (refused.code, "heuristic" in refused.err) == (2, True)
-    several = agent("requests", "export", "pairs.jsonl", "-o", "r.jsonl", "--model", "m", "--model", "screen=n")
-    assert (several.code, "--model" in several.err) == (2, True)
-    nameless = agent("requests", "export", "pairs.jsonl", "--model", "m")
-    assert (nameless.code, "-o requests.jsonl" in nameless.err) == (2, True)
-    missing = agent("requests", "import", "nowhere.jsonl", "--model", "m")
-    assert (missing.code, "nowhere.jsonl: " in missing.err) == (2, True)
+    export = ("requests", "export", "pairs.jsonl", "--model")
+    agent.check_refused("heuristic", *export, "heuristic", "-o", "r.jsonl")
+    agent.check_refused("--model", *export, "m", "--model", "screen=n", "-o", "r.jsonl")
+    agent.check_refused("-o requests.jsonl", *export, "m")
+    agent.check_refused("nowhere.jsonl: ", "requests", "import", "nowhere.jsonl", "--model", "m")

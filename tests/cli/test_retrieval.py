@@ -110,11 +110,8 @@ class TestRun:
     )
     def test_wrong_usage_leaves_no_files(self, agent: Commands, arguments: tuple[str, ...], text: str) -> None:
         write_benchmark(agent.folder)
-        result = agent("retrieval", "run", *arguments)
-        assert (result.code, text in result.err, "Traceback" in result.err) == (WRONG_USAGE, True, False), result.err
-        assert sorted(path.name for path in agent.folder.iterdir() if path.name[0] != ".") == [
-            "codes.jsonl", "queries.jsonl"
-        ]  # fmt: skip
+        agent.check_refused(text, "retrieval", "run", *arguments)
+        assert agent.read_files().keys() == {"codes.jsonl", "queries.jsonl"}
 
     def test_a_default_folder_is_named_after_the_benchmark(self, agent: Commands) -> None:
         write_benchmark(agent.folder)
@@ -147,11 +144,9 @@ class TestRun:
     def test_missing_extra_is_named(self, agent: Commands, searcher: str) -> None:
         write_benchmark(agent.folder)
         code = f"import sys\nfor name in {LIBRARIES!r}: sys.modules[name] = None\nimport agent.cli; agent.cli.main()"
-        command = [sys.executable, "-c", code, "retrieval", "run", *BENCHMARK, "--searcher", searcher]
-        result = subprocess.run(command, cwd=agent.folder, env=make_environment(), capture_output=True, text=True)
-        assert result.returncode == WRONG_USAGE
-        assert "test-driven-annotator[retrieval]" in result.stderr
-        assert "Traceback" not in result.stderr
+        result = agent.run_python(code, "retrieval", "run", *BENCHMARK, "--searcher", searcher)
+        assert (result.code, "Traceback" in result.err) == (WRONG_USAGE, False)
+        assert "test-driven-annotator[retrieval]" in result.err
 
     def test_help_and_docs_name_every_searcher(self, agent: Commands) -> None:
         help_text = "".join(agent("retrieval", "run", "--help").out.split())
@@ -189,8 +184,7 @@ class TestScore:
     @pytest.mark.parametrize(("ranking", "text"), [("mine=mine.trec", "mine.trec:2"), ("mine.trec", "NAME=FILE")])
     def test_invalid_rankings_are_rejected(self, ranked: Commands, ranking: str, text: str) -> None:
         ranked.write("mine.trec", "q1 Q0 c1 1 9 x\nq1 Q0 c9 1 9 x\n")
-        result = ranked("retrieval", "score", "r", "--ranking", ranking)
-        assert (result.code, text in result.err) == (WRONG_USAGE, True), result.err
+        ranked.check_refused(text, "retrieval", "score", "r", "--ranking", ranking)
         assert "mine" not in RetrievalFolder(ranked.folder / "r").rankings
 
     def test_cutoff_beyond_the_depth_is_noted(self, agent: Commands) -> None:
@@ -226,16 +220,15 @@ class TestScore:
         ranked("retrieval", "score", "r", "--metric", "RR")
         before = read_document(ranked, "scores")
         (ranked.folder / "mine.trec").write_text("q1 Q0 c1 1 1 x\n")
-        result = ranked("retrieval", "score", "r", "--ranking", "mine=mine.trec", "--metric", "nonsense")
-        assert (result.code, "nonsense" in result.err) == (WRONG_USAGE, True)
+        score = ("retrieval", "score", "r", "--ranking", "mine=mine.trec", "--metric", "nonsense")
+        ranked.check_refused("nonsense", *score)
         assert read_document(ranked, "scores") == before
         assert "mine" not in RetrievalFolder(ranked.folder / "r").rankings
 
     def test_folder_without_rankings_names_the_command(self, agent: Commands) -> None:
         folder = make_folder(agent.folder, {})
         assert "agent retrieval run" in agent("retrieval", "score", folder).err
-        result = agent("retrieval", "score", "none")
-        assert (result.code, "none" in result.err, "agent retrieval run" in result.err) == (WRONG_USAGE, True, True)
+        assert "none" in agent.check_refused("agent retrieval run", "retrieval", "score", "none")
 
 
 class TestCompare:
@@ -257,8 +250,7 @@ class TestCompare:
         assert [(row["first"], row["second"]) for row in document["comparisons"]] == [
             ("bm25-lucene", "bm25"), ("tfidf", "bm25")
         ]  # fmt: skip
-        result = ranked("retrieval", "compare", "r", "--against", "none")
-        assert (result.code, " none " in result.err) == (WRONG_USAGE, True)
+        ranked.check_refused(" none ", "retrieval", "compare", "r", "--against", "none")
 
     def test_only_named_searchers_are_compared(self, ranked: Commands) -> None:
         ranked("retrieval", "run", *BENCHMARK, "--searcher", "tfidf")
@@ -269,8 +261,7 @@ class TestCompare:
         ):
             document = ranked(*compare, *options).json
             assert [(row["first"], row["second"]) for row in document["comparisons"]] == pairs
-        result = ranked(*compare, "--searcher", "bm25", "--searcher", "none")
-        assert (result.code, " none" in result.err) == (WRONG_USAGE, True)
+        ranked.check_refused(" none", *compare, "--searcher", "bm25", "--searcher", "none")
 
     def test_outdated_scores_are_kept_and_marked(self, ranked: Commands) -> None:
         ranked("retrieval", "score", "r", "--metric", "RR")
@@ -296,12 +287,10 @@ def test_hostile_searcher_names_are_escaped(ranked: Commands) -> None:
 
 
 @pytest.mark.parametrize("code", ["import agent", "import agent.cli; sys.argv[1:] = ['--help']; agent.cli.main()"])
-def test_extras_are_imported_lazily(code: str) -> None:
-    script = (
-        f"import atexit, sys\natexit.register(lambda: print(sorted(set(sys.modules) & set({LIBRARIES!r}))))\n{code}"
-    )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=make_environment())
-    assert result.stdout.splitlines()[-1] == "[]", result.stderr
+def test_extras_are_imported_lazily(agent: Commands, code: str) -> None:
+    imported = f"sorted(set(sys.modules) & set({LIBRARIES!r}))"
+    result = agent.run_python(f"import atexit, sys\natexit.register(lambda: print({imported}))\n{code}")
+    assert result.out.splitlines()[-1] == "[]", result.err
 
 
 def test_rankings_of_a_run_are_written_to_its_folder(agent: Commands) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import ROOT, Commands, make_environment
+from tests.cli.commands import Commands
 from tests.views.review_runs import make_run
 
 
@@ -32,15 +30,12 @@ def run(agent: Commands) -> Path:
     ],
 )
 def test_invalid_options_leave_no_sample(agent: Commands, run: Path, options: tuple[str, ...], message: str) -> None:
-    result = agent("review", "run", *options)
-    assert (result.code, result.out) == (2, "")
-    assert message in result.err
+    agent.check_refused(message, "review", "run", *options)
     assert not (run / "review_sample.json").exists()
 
 
 def test_folder_without_run_is_rejected(agent: Commands) -> None:
-    result = agent("review", "gone")
-    assert (result.code, "gone: " in result.err) == (2, True)
+    agent.check_refused("gone: ", "review", "gone")
 
 
 def test_empty_queue_exits_with_0(agent: Commands, run: Path) -> None:
@@ -54,14 +49,8 @@ def test_a_run_without_generated_code_has_nothing_to_review(agent: Commands, run
 
 
 @pytest.mark.parametrize("library", ["starlette", "uvicorn"])
-def test_missing_extra_is_named(run: Path, library: str) -> None:
+def test_missing_extra_is_named(agent: Commands, run: Path, library: str) -> None:
     code = f"import sys; sys.modules[{library!r}] = None; import agent.cli; agent.cli.main()"
-    result = subprocess.run(
-        [sys.executable, "-c", code, "review", str(run)],
-        cwd=ROOT,
-        env=make_environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert (result.returncode, result.stdout) == (2, "")
-    assert "pip install 'test-driven-annotator[review]'" in result.stderr
+    result = agent.run_python(code, "review", run)
+    assert (result.code, result.out) == (2, "")
+    assert "pip install 'test-driven-annotator[review]'" in result.err

@@ -54,9 +54,7 @@ def test_folder_without_runs_is_empty(agent: Commands) -> None:
     (agent.folder / "empty").mkdir()
     assert agent("runs", "empty", "--json").json["runs"] == []
     assert agent("runs", "empty").out.count("\n") == 1
-    result = agent("runs")
-    assert (result.code, result.out) == (2, "")
-    assert "runs: " in result.err
+    agent.check_refused("runs: ", "runs")
 
 
 def test_verify_reports_problems_with_exit_code_1(agent: Commands) -> None:
@@ -95,8 +93,7 @@ def test_shards_are_merged_into_a_run_that_resumes(agent: Commands) -> None:
         assert done.code == 0
     assert re.findall(r"\d+", agent("runs", "verify", "runs/whole").out) == ["6", "6"]
 
-    refused = agent("runs", "merge", "runs/one", "runs/two", "-o", "runs/whole")
-    assert (refused.code, "runs/whole: " in refused.err) == (2, True)
+    agent.check_refused("runs/whole: ", "runs", "merge", "runs/one", "runs/two", "-o", "runs/whole")
     (agent.folder / "runs/one").rename(agent.folder / "runs/.again.merging")
     assert len(agent("runs", "--json").json["runs"]) == 2
     (agent.folder / "runs/.again.merging").rename(agent.folder / "runs/one")

@@ -61,7 +61,7 @@ def test_past_deadline_stops_before_any_call(agent: Commands) -> None:
 
 
 class TestAudit:
-    """`pipeline.audit_screen` tests a fixed sample of the pairs that the screener decided."""
+    """`pipeline.screen_audit_rate` tests a fixed sample of the pairs that the screener decided."""
 
     @staticmethod
     def answer(request: Request) -> Answer:
@@ -71,7 +71,7 @@ class TestAudit:
     def annotate(self, agent: Commands, server: ChatServer, rows: Any, *more: str) -> Any:
         agent.write("p.jsonl", rows)
         options = ("--variant", "ps_fa", "--model", "m", "--base-url", server.url, "--json", "-c")
-        done = agent("annotate", "p.jsonl", *options, "pipeline.audit_screen=0.4", *more)
+        done = agent("annotate", "p.jsonl", *options, "pipeline.screen_audit_rate=0.4", *more)
         assert done.code == 0, done.err
         return done.json
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from agent.cli.exit_codes import DONE, STOPPED, WRONG_USAGE
 from agent.retrieval.searchers.trained import read_record
-from tests.cli.commands import Commands, make_environment
+from tests.cli.commands import Commands
 from tests.cli.processes import wait_until
 from tests.disks import remount, tiny_disk
 from tests.training.tiny import CODES, QUERIES, WORDS, save_bert
@@ -79,8 +76,7 @@ def test_a_stopped_training_resumes(based: Commands, number: signal.Signals) -> 
     command = (*TRAIN, "--epochs", "12")
     running = based.start(*command, **OFFLINE)
     wait_until(lambda: any(based.folder.glob("m/.training/checkpoint-*/trainer_state.json")), "a checkpoint", 120)
-    os.kill(running.pid, number)
-    result = running.wait()
+    result = running.stop(number)
     if number is not signal.SIGKILL:
         record = read_record(based.folder / "m")
         assert (result.code, "Traceback" in result.err) == (STOPPED, False), result.err
@@ -112,16 +108,13 @@ def test_a_stopped_training_resumes(based: Commands, number: signal.Signals) -> 
 def test_bad_input_is_one_error(trainer: Commands, options: tuple[str, ...], word: str) -> None:
     (trainer.folder / "other").mkdir()
     trainer.write("other/notes.txt", "mine")
-    result = trainer(*TRAIN, *options, **OFFLINE)
-    assert (result.code, len(result.err.splitlines())) == (WRONG_USAGE, 1), result.err
-    assert word in result.err
+    assert trainer.check_refused(word, *TRAIN, *options, **OFFLINE).count("\n") == 1
     assert not (trainer.folder / "m").exists()
 
 
 @pytest.mark.parametrize("option", ["--softmax-temperature", "--learning-rate", "--alpha"])
 def test_infinite_values_are_refused(trainer: Commands, option: str) -> None:
-    result = trainer(*TRAIN, option, "inf")
-    assert (result.code, option in result.err) == (WRONG_USAGE, True)
+    trainer.check_refused(option, *TRAIN, option, "inf")
 
 
 @pytest.mark.embed
@@ -163,17 +156,15 @@ def test_a_dry_run_reports_steps_and_leaks_and_writes_nothing(trainer: Commands)
 @pytest.mark.parametrize("missing", ["torch", "sentence_transformers"])
 def test_the_missing_extra_is_named(trainer: Commands, missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; import agent.cli; agent.cli.main()"
-    command, environment = [sys.executable, "-c", code, *TRAIN, "--base", "."], make_environment()
-    result = subprocess.run(command, cwd=trainer.folder, env=environment, capture_output=True, text=True)
-    assert (result.returncode, "Traceback" in result.stderr) == (WRONG_USAGE, False)
-    assert "test-driven-annotator[train]" in result.stderr
+    result = trainer.run_python(code, *TRAIN, "--base", ".")
+    assert (result.code, "Traceback" in result.err) == (WRONG_USAGE, False)
+    assert "test-driven-annotator[train]" in result.err
 
 
 @pytest.mark.parametrize("module", ["agent.cli.train", "agent.training.model_folder", "agent.training.evaluation"])
-def test_libraries_are_imported_when_training_starts(module: str) -> None:
-    code = f"import sys, {module}; print(sorted(set(sys.modules) & set({LIBRARIES!r})))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=make_environment())
-    assert result.stdout.strip() == "[]", result.stderr
+def test_libraries_are_imported_when_training_starts(agent: Commands, module: str) -> None:
+    result = agent.run_python(f"import sys, {module}; print(sorted(set(sys.modules) & set({LIBRARIES!r})))")
+    assert result.out.strip() == "[]", result.err
 
 
 def test_the_options_are_those_of_the_hyperparameters(agent: Commands) -> None:

@@ -140,17 +140,11 @@ def test_columns_of_mixed_kinds_are_json(tmp_path: Path) -> None:
     ]
 
 
-def test_text_that_looks_like_a_formula_is_unchanged(tmp_path: Path) -> None:
-    code = '=cmd|"/c calc"!A1\r\n@x\t-1\x00,"'
-    pair = Pair(id="=1+1", query="+1", code=code)
-    _, rows = export_tables(tmp_path, make_run(tmp_path / "run", [pair]))
-    assert (rows[0]["id"], rows[0]["query"], rows[0]["code"]) == ("=1+1", "+1", code)
-
-
 @pytest.mark.parametrize("name", ["out.jsonl", "out.csv", "out.parquet", "hf"])
 def test_an_export_can_be_read_as_input(tmp_path: Path, name: str) -> None:
     pairs = [
         Pair(id="=1", query=f"{HOSTILE}\r\n", code=f'"{HOSTILE},\n\t', meta={"label": 0}),
+        Pair(id="=1+1", query="+1", code='=cmd|"/c calc"!A1\r\n@x\t-1\x00,"'),
         Pair(id="\ud800", query="'q'", code="\rdef f(): ...\n\n", language="sql", context="seen"),
     ]
     export_run(make_run(tmp_path / "run", pairs), name.removeprefix("out."), tmp_path / name)

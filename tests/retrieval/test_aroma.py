@@ -61,16 +61,6 @@ def test_names_of_variables_and_function_and_docstrings_are_ignored() -> None:
     assert compute_similarity(extract_python(READ), extract_python(RENAMED)) == 1.0
 
 
-def test_names_of_called_functions_are_features() -> None:
-    assert extract_python("def f(x): return sorted(x)") != extract_python("def f(x): return list(x)")
-
-
-def test_similarity_is_intersection_over_union() -> None:
-    one: Features = Counter({("a",): 2, ("b",): 1})
-    other: Features = Counter({("a",): 1, ("c",): 4})
-    assert compute_similarity(one, other) == 1 / 7
-
-
 @given(st.sampled_from(CODES), st.sampled_from(CODES))
 def test_similarity_is_symmetric_and_equals_multiset_jaccard(one: str, other: str) -> None:
     a, b = extract_python(one), extract_python(other)

@@ -128,13 +128,6 @@ def test_another_benchmark_is_rejected_with_the_difference(
     assert RetrievalFolder(tmp_path / "r").rankings == {"bm25": RECORD}
 
 
-def test_the_order_of_grades_does_not_matter(tmp_path: Path) -> None:
-    add_bm25(tmp_path / "r")
-    reordered = {query: dict(reversed(grades.items())) for query, grades in SMALL.grades.items()}
-    with prepare(tmp_path / "r", replace(SMALL, grades=reordered)) as folder:
-        assert set(folder.rankings) == {"bm25"}
-
-
 def test_another_writer_is_rejected(tmp_path: Path) -> None:
     add_bm25(tmp_path / "r")
     script = "import sys, agent.retrieval.folder as f\nwith f.open_for_writing(f.Path(sys.argv[1])): pass"

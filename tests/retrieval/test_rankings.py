@@ -79,12 +79,6 @@ def test_a_missing_file_raises_input_error(tmp_path: Path) -> None:
         list(read_trec(tmp_path / "none.trec"))
 
 
-def test_a_gzip_file_is_decompressed(tmp_path: Path) -> None:
-    path = tmp_path / "a.trec.gz"
-    path.write_bytes(gzip.compress(b"q Q0 a 1 2 x\n"))
-    assert dict(read_trec(path)) == {"q": {"a": 2.0}}
-
-
 def test_a_pipe_is_rejected_because_rankings_are_read_twice(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.trec")
     with pytest.raises(InputError, match=r"pipe\.trec: .*pipe"):

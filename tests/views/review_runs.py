@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -130,8 +129,7 @@ class RunningReview:
 
     def stop(self, signal_number: signal.Signals = signal.SIGINT) -> str:
         """Stop the server with a signal and return its standard error."""
-        os.kill(self.process.pid, signal_number)
-        return self.process.wait(20).err
+        return self.process.stop(signal_number, 20).err
 
 
 def serve_review(run: Path, *options: str, reviewer: str = "ann") -> AbstractContextManager[RunningReview]:

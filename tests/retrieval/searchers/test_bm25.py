@@ -12,17 +12,15 @@ from hypothesis import strategies as st
 
 from agent.retrieval.searchers.lexical import tokenise
 from agent.retrieval.searchers.registry import make_searcher
+from tests.retrieval.searchers.test_dense import search_scores, silent
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcde"), max_size=6).map(" ".join), min_size=1, max_size=8)
 
 
 def search(name, codes, queries, depth=1000):
     searcher = make_searcher(name)
-    searcher.index(codes, lambda *_: None)
-    return [
-        dict(zip(result.positions.tolist(), result.scores.tolist(), strict=True))
-        for result in searcher.search(queries, depth, lambda *_: None)
-    ]
+    searcher.index(codes, silent)
+    return search_scores(searcher, queries, depth)
 
 
 @pytest.mark.parametrize(("name", "k1"), [("bm25", 1.5), ("bm25-lucene", 1.2)])

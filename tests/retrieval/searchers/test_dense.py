@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import RunFolderError, RunStopped, StorageError, UsageError
+from agent.retrieval.searchers.base import Searcher
 from agent.retrieval.searchers.dense import DenseSearcher, EmbeddedTexts
 from agent.retrieval.searchers.presets import Kind
 from tests.disks import remount, tiny_disk
@@ -56,7 +57,7 @@ def stop_at(limit: int) -> Any:
     return progress
 
 
-def search_scores(searcher: DenseSearcher, queries: Sequence[str], depth: int) -> list[dict[int, float]]:
+def search_scores(searcher: Searcher, queries: Sequence[str], depth: int) -> list[dict[int, float]]:
     return [
         dict(zip(result.positions.tolist(), result.scores.tolist(), strict=True))
         for result in searcher.search(queries, depth, silent)

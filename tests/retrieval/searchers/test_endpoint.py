@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,10 +18,11 @@ from agent.retrieval.searchers.base import SearchResult
 from agent.retrieval.searchers.dense import DenseSearcher
 from agent.retrieval.searchers.presets import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
-from tests.cli.commands import make_environment
+from tests.cli.commands import Commands
 from tests.cli.processes import wait_until
 from tests.llm.server import Answer, ChatServer, Request, compressed_bomb, endless
 from tests.retrieval.pooled import write_benchmark
+from tests.retrieval.searchers.test_dense import silent
 
 CODES = [f"def add_{n}(x):\n    return x + {n}\n" + "    # long\n" * n for n in range(150)]
 
@@ -57,10 +55,6 @@ def searcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., D
         return result
 
     return make
-
-
-def silent(_step: str, _done: int, _total: int) -> None:
-    return
 
 
 def search(searcher: DenseSearcher, query: str = "add", depth: int = 5) -> SearchResult:
@@ -207,23 +201,15 @@ def test_a_rejection_of_every_text_stops_the_run_with_the_servers_message(search
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_process_while_the_server_does_not_respond(commands: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("commands")
+def test_ctrl_c_ends_the_command_while_the_server_does_not_respond(tmp_path: Path) -> None:
     write_benchmark(tmp_path)
-    command = ["retrieval", "run", "queries.jsonl", "--codes", "codes.jsonl", "-o", "r", "--searcher", "openai:m"]
-    with (
-        ChatServer(Answer(wait=300)) as server,
-        subprocess.Popen(
-            [commands / "agent", *command, "--base-url", server.url],
-            cwd=tmp_path, env=make_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        ) as process,
-    ):  # fmt: skip
+    command = ("retrieval", "run", "queries.jsonl", "--codes", "codes.jsonl", "-o", "r", "--searcher", "openai:m")
+    with ChatServer(Answer(wait=300)) as server:
+        running = Commands(tmp_path).start(*command, "--base-url", server.url)
         wait_until(lambda: bool(server.requests), "a request")
-        os.kill(process.pid, signal.SIGINT)
-        try:
-            _, stderr = process.communicate(timeout=30)  # a request may take 120 s
-        finally:
-            process.kill()
-    assert (process.returncode, "Interrupted." in stderr, "Traceback" in stderr) == (STOPPED, True, False)
+        result = running.stop(seconds=30)  # a request may take 120 s
+    assert (result.code, "Interrupted." in result.err, "Traceback" in result.err) == (STOPPED, True, False)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from agent.errors import UsageError
 from agent.retrieval.searchers.lexical import tokenise
 from agent.retrieval.searchers.ncs import Ncs, NcsPostrank
+from tests.retrieval.searchers.test_dense import search_scores, silent
 
 CODES = [
     "def read_lines(path): return open(path).readlines()",
@@ -23,10 +24,6 @@ QUERIES = ["read lines of path", "sort sort items", "unheard"]
 SMALL = {"vector_size": 8, "epochs": 3, "min_count": 1}
 
 
-def silent(*_):
-    pass
-
-
 def make_index(cls=Ncs, codes=CODES, **settings):
     searcher = cls("ncs", "about", **{**SMALL, **settings})
     searcher.index(codes, silent)
@@ -34,10 +31,7 @@ def make_index(cls=Ncs, codes=CODES, **settings):
 
 
 def search(searcher, *queries, depth=1000):
-    return [
-        dict(zip(result.positions.tolist(), result.scores.tolist(), strict=True))
-        for result in searcher.search(queries, depth, silent)
-    ]
+    return search_scores(searcher, queries, depth)
 
 
 def idf(word):

@@ -2,13 +2,10 @@ import pytest
 
 from agent.errors import ConfigError, UsageError
 from agent.retrieval.searchers.registry import SEARCHERS, make_searcher
+from tests.retrieval.searchers.test_dense import silent
 
 CODES = ["def read_file(path): read", "def readFile(name): read file", "", "sort a list of numbers", "sort a list fast"]
 TRAINED = ("ncs", "ncs-word2vec", "ncs-postrank")
-
-
-def silent(*_):
-    pass
 
 
 @pytest.fixture(scope="module", params=SEARCHERS)

@@ -8,17 +8,9 @@ from hypothesis import strategies as st
 from agent.retrieval.searchers import lexical
 from agent.retrieval.searchers.lexical import tokenise
 from agent.retrieval.searchers.registry import make_searcher
+from tests.retrieval.searchers.test_bm25 import search
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcde"), min_size=1, max_size=6).map(" ".join), min_size=1, max_size=8)
-
-
-def search(name, codes, *queries, depth=1000):
-    searcher = make_searcher(name)
-    searcher.index(codes, lambda *_: None)
-    return [
-        dict(zip(result.positions.tolist(), result.scores.tolist(), strict=True))
-        for result in searcher.search(queries, depth, lambda *_: None)
-    ]
 
 
 def cosine(a, b):
@@ -30,7 +22,7 @@ def cosine(a, b):
 @given(TEXTS, TEXTS)
 def test_bag_of_words_scores_are_cosines_of_counts(codes, queries):
     vocabulary = {word for code in codes for word in tokenise(code)}
-    for query, scores in zip(queries, search("bow", codes, *queries), strict=True):
+    for query, scores in zip(queries, search("bow", codes, queries), strict=True):
         query_counts = Counter(word for word in tokenise(query) if word in vocabulary)
         expected = {i: cosine(query_counts, Counter(tokenise(code))) for i, code in enumerate(codes)}
         assert scores == pytest.approx({i: score for i, score in expected.items() if score > 0}, abs=1e-11)
@@ -44,7 +36,7 @@ def test_tf_idf_weights_use_the_smoothed_idf(codes, queries):
         counts = Counter(word for word in tokenise(text) if word in df)
         return {word: tf * (math.log((1 + len(codes)) / (1 + df[word])) + 1) for word, tf in counts.items()}
 
-    for query, scores in zip(queries, search("tfidf", codes, *queries), strict=True):
+    for query, scores in zip(queries, search("tfidf", codes, queries), strict=True):
         expected = {i: cosine(weights(query), weights(code)) for i, code in enumerate(codes)}
         assert scores == pytest.approx({i: score for i, score in expected.items() if score > 0}, abs=1e-11)
 
@@ -53,13 +45,13 @@ def test_equal_cosines_tie_despite_rounding_errors():
     codes = ["a b c " * count for count in range(1, 30)]
 
     for name in ("bow", "tfidf"):
-        [scores] = search(name, codes, "a b d")
+        [scores] = search(name, codes, ["a b d"])
         assert len(scores) == 29
         assert len(set(scores.values())) == 1
 
 
 def test_snippets_that_tie_with_the_last_one_are_retrieved():
-    assert search("bow", ["a", "a b", "b", "a b", "a c", "a b c"], "a", depth=2) == [
+    assert search("bow", ["a", "a b", "b", "a b", "a c", "a b c"], ["a"], depth=2) == [
         {0: 1.0, 1: pytest.approx(0.5**0.5), 3: pytest.approx(0.5**0.5), 4: pytest.approx(0.5**0.5)}
     ]
 
@@ -67,11 +59,11 @@ def test_snippets_that_tie_with_the_last_one_are_retrieved():
 @pytest.mark.parametrize("name", ["bow", "tfidf", "lsa"])
 def test_results_do_not_depend_on_batches(name, monkeypatch):
     codes, queries = ["a b", "b c", "c d a"], ["a", "b", "c", "d", "a d"]
-    single_batch = search(name, codes, *queries)
+    single_batch = search(name, codes, queries)
 
     monkeypatch.setattr(lexical, "MAX_SCORES", 7)
 
-    assert search(name, codes, *queries) == single_batch
+    assert search(name, codes, queries) == single_batch
 
 
 def test_lsa_retrieves_snippets_with_related_words():
@@ -90,5 +82,5 @@ def test_lsa_with_all_dimensions_equals_tf_idf():
     searcher.index(codes, lambda *_: None)
     assert "4 dimensions" in searcher.notes[0]
 
-    for by_lsa, by_tfidf in zip(search("lsa", codes, *codes), search("tfidf", codes, *codes), strict=True):
+    for by_lsa, by_tfidf in zip(search("lsa", codes, codes), search("tfidf", codes, codes), strict=True):
         assert by_lsa == pytest.approx({i: by_tfidf.get(i, 0) for i in range(4)}, abs=2e-6)
