@@ -83,18 +83,8 @@ def _check_real_data() -> str | None:
 
 
 def _check_network() -> str | None:
-    command = [
-        uv.find_uv_bin(),
-        "pip",
-        "install",
-        "--dry-run",
-        "--no-config",
-        "--no-cache",
-        "--target",
-        "/tmp/none",
-        "six",
-    ]
-    done = subprocess.run(command, capture_output=True, env={**os.environ, "UV_HTTP_RETRIES": "0"})
+    options = ["pip", "install", "--dry-run", "--no-config", "--no-cache", "--target", "/tmp/none", "six"]
+    done = subprocess.run([uv.find_uv_bin(), *options], capture_output=True, env={**os.environ, "UV_HTTP_RETRIES": "0"})
     return None if done.returncode == 0 else "no package index is reachable"
 
 

@@ -8,14 +8,15 @@ collector.list_spans()
 from __future__ import annotations
 
 import gzip
-import threading
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from pytest_httpserver import HTTPServer
+from werkzeug import Request, Response
 
 
 @dataclass(frozen=True)
@@ -43,31 +44,23 @@ class Collector:
 
     def __init__(self, status: int = 200) -> None:
         self.bodies: list[tuple[str, bytes]] = []
-        collector = self
+        self._status = status
+        self._server = HTTPServer(threaded=True)
+        self._server.expect_request(re.compile("")).respond_with_handler(self._respond)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                packed = self.headers.get("Content-Encoding") == "gzip"
-                collector.bodies.append((self.path, gzip.decompress(body) if packed else body))
-                self.send_response(status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                return
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+    def _respond(self, request: Request) -> Response:
+        body = request.get_data()
+        packed = request.headers.get("Content-Encoding") == "gzip"
+        self.bodies.append((request.path, gzip.decompress(body) if packed else body))
+        return Response(status=self._status)
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        self._server.start()
+        self.url = self._server.url_for("")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.stop()
 
     @property
     def received(self) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import tarfile
+from contextlib import closing
 from pathlib import Path
 
 import docker
@@ -39,28 +40,28 @@ def _patch_library_path(path: Path, old_folder: str) -> None:
         path.write_bytes(content.replace(old_folder.encode() + b"\0", library_path + b"\0"))
 
 
-def build_image(version: str, python: Path, tag: str) -> None:
+def build_python_image(version: str, python: Path, tag: str) -> None:
     """Build an image with a copied Python. Skip the test if the base image is missing."""
-    client = docker.from_env(timeout=300)
-    try:
+    with closing(docker.from_env()) as client:
         if not client.api.images(_BASE):
             pytest.skip(f"needs the base image {_BASE}")
-        context = io.BytesIO()
-        with tarfile.open(fileobj=context, mode="w") as archive:
+    build_image(tag, _DOCKERFILE.format(base=_BASE, version=version), python)
+
+
+def build_image(tag: str, dockerfile: str, python: Path | None = None) -> None:
+    """Build an image from a Dockerfile, and a folder `python` if one is passed."""
+    context = io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as archive:
+        if python is not None:
             archive.add(python, "python")
-            text = _DOCKERFILE.format(base=_BASE, version=version).encode()
-            entry = tarfile.TarInfo("Dockerfile")
-            entry.size = len(text)
-            archive.addfile(entry, io.BytesIO(text))
-        context.seek(0)
+        entry = tarfile.TarInfo("Dockerfile")
+        entry.size = len(dockerfile)
+        archive.addfile(entry, io.BytesIO(dockerfile.encode()))
+    context.seek(0)
+    with closing(docker.from_env(timeout=300)) as client:
         client.images.build(fileobj=context, custom_context=True, tag=tag, rm=True, network_mode="none")
-    finally:
-        client.close()
 
 
 def remove_image(tag: str) -> None:
-    client = docker.from_env()
-    try:
+    with closing(docker.from_env()) as client:
         client.images.remove(tag, force=True)
-    finally:
-        client.close()

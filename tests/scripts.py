@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from agent.sandbox.base import Environment, Frame, ReportLine, RunResult, SandboxJob
 from agent.types import Pair
@@ -35,6 +36,11 @@ def label(value: int, reason: str = "because") -> str:
 def program(source: str = PROGRAM, stand_ins: Sequence[str] = ()) -> str:
     head = json.dumps({"reading": "a sum", "stand_ins": list(stand_ins)})
     return f"```json\n{head}\n```\n```python\n{source}```\n"
+
+
+def make_replies(source: str = PROGRAM, value: int = 1, **more: Any) -> dict[str, Any]:
+    """Return replies for an unclear pair: a program, the label `value`, and `more` by role."""
+    return {"screen": [screen()], "generate_test": [program(source)], "arbitrate": [label(value)], **more}
 
 
 def commands(*lines: str) -> str:

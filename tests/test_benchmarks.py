@@ -14,11 +14,15 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[1]
 
 
+def run(line: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", *line.split()]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.bwrap
 def test_the_sandbox_benchmark_prints_a_table_and_writes_all_figures(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
-    command = [sys.executable, "-m", "tests.benchmarks", "--pairs", "3", "--cycles", "2", "--json", str(figures)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run(f"tests.benchmarks --pairs 3 --cycles 2 --json {figures}")
     assert done.returncode == 0, done.stderr
     assert "cycles/s" in done.stdout
     document = json.loads(figures.read_text())
@@ -31,25 +35,21 @@ def test_the_sandbox_benchmark_prints_a_table_and_writes_all_figures(tmp_path: P
 
 @pytest.mark.chromium
 def test_the_report_benchmark_writes_and_opens_a_report() -> None:
-    command = [sys.executable, "-m", "tests.benchmarks.reports", "--pairs", "30", "--times", "2"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run("tests.benchmarks.reports --pairs 30 --times 2")
     assert done.returncode == 0, done.stderr
     assert "30 pairs" in done.stdout
     assert re.search(r"first chart\D+2\D+[1-9]\d*\D+[1-9]", done.stdout)
 
 
 def test_the_call_benchmark_prints_the_overhead_of_a_pair() -> None:
-    command = [sys.executable, "-m", "tests.benchmarks.calls", "--calls", "20", "--in-flight", "4", "--times", "1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run("tests.benchmarks.calls --calls 20 --in-flight 4 --times 1")
     assert done.returncode == 0, done.stderr
     assert re.search(r"pair.*[+-]\d+\.\d\d ms", done.stdout)
 
 
 def test_the_throughput_benchmark_fails_below_its_minimum(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
-    options = ("--pairs", "60", "--in-flight", "12", "--delay", "0.2", "--min-gain", "1000", "--json", str(figures))
-    command = [sys.executable, "-m", "tests.benchmarks.throughput", *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run(f"tests.benchmarks.throughput --pairs 60 --in-flight 12 --delay 0.2 --min-gain 1000 --json {figures}")
     assert done.returncode == 1
     assert re.fullmatch(r"[^\n]*\bRay\b.*\d+\.\d\d.*\b1000\b.*\n", done.stderr)
     document = json.loads(figures.read_text())
@@ -59,8 +59,7 @@ def test_the_throughput_benchmark_fails_below_its_minimum(tmp_path: Path) -> Non
 
 
 def test_the_memory_benchmark_prints_the_growth() -> None:
-    command = [sys.executable, "-m", "tests.benchmarks.memory", "--pairs", "20"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run("tests.benchmarks.memory --pairs 20")
     assert done.returncode == 0, done.stderr
     assert re.search(r"\b200\b.*\d MB", done.stdout)
     assert re.search(r"\d\.\d\d ×", done.stdout)
@@ -68,8 +67,6 @@ def test_the_memory_benchmark_prints_the_growth() -> None:
 
 @pytest.mark.parametrize(("limit", "code"), [("1000", 0), ("1", 1)])
 def test_the_candidates_benchmark_limits_the_memory(limit: str, code: int) -> None:
-    options = ("--codes", "200", "--queries", "10", "--dimensions", "8", "--max-mb", limit)
-    command = [sys.executable, "-m", "tests.benchmarks.candidates", *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run(f"tests.benchmarks.candidates --codes 200 --queries 10 --dimensions 8 --max-mb {limit}")
     assert done.returncode == code, done.stderr
     assert re.search(r"^mean: .* \d+ MB\b", done.stdout)

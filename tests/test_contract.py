@@ -109,7 +109,6 @@ def iterate_commands(group: TyperGroup, path: str = "") -> Iterator[tuple[str, l
     context = typer.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
-        assert command is not None
         if isinstance(command, TyperGroup):
             yield from iterate_commands(command, f"{path}{name} ")
         else:

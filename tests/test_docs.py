@@ -18,6 +18,7 @@ import pytest
 
 from agent.pipeline.graph import load_variant, render_mermaid
 from tests.datasets.benchmarks.published import write_all
+from tests.evaluation.runs import write_lines
 from tests.llm.server import Answer, ChatServer, Request, says
 from tests.retrieval.searchers.tiny_models import publish, save_roberta, save_sentence_transformer
 from tests.sandbox.wheelhouse import make_wheel
@@ -127,7 +128,7 @@ def fill(folder: Path) -> None:
     (folder / "examples").symlink_to(ROOT / "examples")
     ids = [str(number) for number in range(1, 9)]
     pairs = [{"id": n, "query": f"add {n}", "code": f"def add{n}(x):\n    return x + {n}\n"} for n in ids]
-    write(folder / "pairs.jsonl", pairs)
+    write_lines(folder / "pairs.jsonl", pairs)
     with (folder / "pairs.csv").open("w", newline="") as file:
         rows = csv.DictWriter(file, ["id", "query", "code"])
         rows.writeheader()
@@ -137,26 +138,21 @@ def fill(folder: Path) -> None:
         labelled = [
             {"query": f"count {word}", "code": f"def {word}(x):\n    return x.count({word!r})\n"} for word in words
         ]
-        write(folder / f"{name}.jsonl", [{**pair, "label": int(n % 4 > 0)} for n, pair in enumerate(labelled)])
+        write_lines(folder / f"{name}.jsonl", [{**pair, "label": int(n % 4 > 0)} for n, pair in enumerate(labelled)])
     for name in ("original", "relabelled"):
         codes = [{"query": pair["query"], "code": f"{pair['code']}# {name}\n", "label": 1} for pair in pairs]
-        write(folder / f"{name}.jsonl", codes)
-    write(folder / "questions.jsonl", [{"question": pair["query"], "answer": pair["code"]} for pair in pairs])
+        write_lines(folder / f"{name}.jsonl", codes)
+    write_lines(folder / "questions.jsonl", [{"question": pair["query"], "answer": pair["code"]} for pair in pairs])
     for name in ("more/a.jsonl", "my-dataset/data/train.jsonl"):
-        (folder / name).parent.mkdir(parents=True)
-        write(folder / name, [{**pair, "id": f"{name} {pair['id']}"} for pair in pairs])
+        write_lines(folder / name, [{**pair, "id": f"{name} {pair['id']}"} for pair in pairs])
     (folder / "my-dataset" / "README.md").write_text("# Pairs\n")
-    write(folder / "gold.jsonl", [{"id": n, "label": int(n) % 2} for n in ids])
+    write_lines(folder / "gold.jsonl", [{"id": n, "label": int(n) % 2} for n in ids])
     (folder / "gold.csv").write_text("id,label\n" + "".join(f"{n},{int(n) % 2}\n" for n in ids))
-    write(folder / "people.jsonl", [{"id": n, "label": 0} for n in ids])
-    write(folder / "votes.jsonl", [{"id": n, "votes": [1, 0, 1]} for n in ids])
+    write_lines(folder / "people.jsonl", [{"id": n, "label": 0} for n in ids])
+    write_lines(folder / "votes.jsonl", [{"id": n, "votes": [1, 0, 1]} for n in ids])
     (folder / "mine.trec").write_text("".join(f"q{n} Q0 c{n} 1 2.5 mine\n" for n in ids))
     (folder / "snippet.py").write_text("def double(x):\n    return 2 * x\n")
     (folder / "program.py").write_text("# <candidate>\n\n\ndef test_double():\n    assert double(2) == 4\n")
-
-
-def write(path: Path, rows: list[dict[str, object]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -192,7 +188,6 @@ def run_until_interrupted(command: str, folder: Path) -> None:
     with subprocess.Popen(
         shlex.split(command), cwd=folder, env=environment(folder), stdout=subprocess.PIPE, text=True
     ) as serving:
-        assert serving.stdout is not None
         assert serving.stdout.readline().startswith("http://127.0.0.1:")
         serving.send_signal(signal.SIGINT)
         serving.stdout.read()

@@ -133,11 +133,6 @@ def test_the_page_leads_from_queries_and_code_to_labels(commands: Path, tmp_path
     assert labels["python check if year is leap year", "is_palindrome"] == 0
 
 
-def test_the_example_replies_state_that_no_model_wrote_them() -> None:
-    first = json.loads((EXAMPLES / "replies.jsonl").read_text().splitlines()[0])
-    assert re.search(r"\bnot\b.*\bmodel\b", first["about"])
-
-
 @pytest.mark.network
 class TestPaths:
     def test_every_pair_is_labelled(self, demo: RunView) -> None:
@@ -148,7 +143,6 @@ class TestPaths:
     @pytest.mark.parametrize(("pair", "label"), [("clear-match", 1), ("clear-non-match", 0)])
     def test_clear_pairs_are_screened(self, demo: RunView, pair: str, label: int) -> None:
         annotation = demo.annotation(pair)
-        assert annotation is not None
         assert (annotation.label, annotation.decided_by, annotation.test) == (label, "screen", None)
 
     @pytest.mark.parametrize(
@@ -169,21 +163,16 @@ class TestPaths:
         self, demo: RunView, pair: str, label: int, status: Status, cause: Cause | None
     ) -> None:
         annotation = demo.annotation(pair)
-        assert annotation is not None
-        assert annotation.test is not None
         assert (annotation.label, annotation.test.status, annotation.test.cause) == (label, status, cause)
         assert annotation.decided_by == "arbitrate"
 
     def test_a_missing_dependency_is_installed_without_the_model(self, demo: RunView) -> None:
         annotation, evidence = demo.annotation("iso-date"), demo.evidence("iso-date")
-        assert annotation is not None
-        assert evidence is not None
         assert "python-dateutil" in [name.split("==")[0] for name in annotation.installed]
         assert "repair" not in [model_call.role for model_call in evidence.model_calls]
 
     def test_the_models_commands_run_or_are_refused(self, demo: RunView) -> None:
         evidence = demo.evidence("roman")
-        assert evidence is not None
         assert [(run.command.split()[0], run.outcome) for run in evidence.commands] == [
             ("pip", "installed"),
             ("apt-get", "refused"),
@@ -194,19 +183,15 @@ class TestPaths:
 
     def test_a_repair_ends_if_the_model_sends_no_commands(self, demo: RunView) -> None:
         annotation, evidence = demo.annotation("internal-client"), demo.evidence("internal-client")
-        assert annotation is not None
-        assert evidence is not None
         assert (annotation.repairs, len(evidence.tests)) == (0, 1)
         assert "repair" in [model_call.role for model_call in evidence.model_calls]
 
     def test_an_unparsable_reply_is_retried(self, demo: RunView) -> None:
         evidence = demo.evidence("max-key")
-        assert evidence is not None
         assert [model_call.problem is None for model_call in evidence.model_calls] == [False, True]
 
     def test_a_snippet_that_does_not_parse_is_never_run(self, demo: RunView) -> None:
         evidence = demo.evidence("print-lines")
-        assert evidence is not None
         assert (evidence.executions, evidence.programs) == ((), ())
 
 
@@ -226,8 +211,5 @@ def test_a_run_works_without_a_package_index(commands: Path, tmp_path: Path, mon
     subprocess.run([*command, "-c", "sandbox.install_packages=false", "-o", "run"], cwd=tmp_path, check=True)
     with load_run(tmp_path / "run") as view:
         annotation, evidence = view.annotation("iso-date"), view.evidence("iso-date")
-    assert annotation is not None
-    assert annotation.test is not None
-    assert evidence is not None
     assert (annotation.test.status, annotation.test.cause, annotation.error) == (Status.ERROR, Cause.DEPENDENCY, None)
     assert "network" in evidence.commands[0].output

@@ -12,6 +12,7 @@ import pytest
 from agent.corpus.answers import ANSWER
 from agent.pipeline.graph import collect_known_roles
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 
 
@@ -35,19 +36,22 @@ def run(installed: Path, *arguments: str) -> str:
     ).stdout
 
 
-@pytest.mark.slow
-def test_the_package_is_imported_from_the_wheel(installed: Path) -> None:
-    assert run(installed, "-c", "import agent; print(agent.__file__)").strip() == str(installed / "agent/__init__.py")
+FIND = "from agent.config import find_data_folder; print(find_data_folder({!r}))"
+REQUIREMENT = "from agent.sandbox.dependencies.imports import find_requirement; print(find_requirement('yaml'))"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("folder", ["prompts", "graphs", "sandbox_images"])
-def test_the_wheel_contains_the_data_folders(installed: Path, folder: str) -> None:
-    code = f"from agent.config import find_data_folder; print(find_data_folder({folder!r}))"
-    assert run(installed, "-c", code).strip() == str(installed / "agent/_data" / folder)
+@pytest.mark.parametrize(
+    ("code", "printed"),
+    [
+        ("import agent; print(agent.__file__)", "{}/agent/__init__.py"),
+        *((FIND.format(name), f"{{}}/agent/_data/{name}") for name in ("prompts", "graphs", "sandbox_images")),
+        (REQUIREMENT, "pyyaml"),
+    ],
+)
+def test_modules_data_folders_and_import_map_come_from_the_wheel(installed: Path, code: str, printed: str) -> None:
+    assert run(installed, "-c", code).strip() == printed.format(installed)
 
 
-@pytest.mark.slow
 def test_graphs_and_prompts_of_the_wheel_work(installed: Path) -> None:
     assert run(installed, "-m", "agent", "graph", "full").startswith("flowchart LR")
     code = "from agent.pipeline.prompts import Prompts; print(*Prompts().hash_templates())"
@@ -70,11 +74,6 @@ def test_the_wheel_contains_the_pages_with_scripts_and_charting_library(installe
     )
     assert int(run(installed, "-c", code)) > 1_000_000
     assert (installed / "agent/views/assets/plotly-LICENSE.txt").is_file()
-
-
-def test_the_wheel_contains_the_import_map(installed: Path) -> None:
-    code = "from agent.sandbox.dependencies.imports import find_requirement; print(find_requirement('yaml'))"
-    assert run(installed, "-c", code).strip() == "pyyaml"
 
 
 def test_the_wheel_contains_the_rules_for_queries(installed: Path) -> None:

@@ -42,7 +42,6 @@ def start_server(delay: float = 0.05) -> Iterator[tuple[str, subprocess.Popen[st
     command = [sys.executable, "-m", "tests.benchmarks.server", str(delay)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
             yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1", process
         finally:
             process.terminate()

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from agent.sandbox.bwrap.backend import BwrapBackend
+from tests.sandbox.conftest import remove_stores
+
+__all__ = ["remove_stores"]
 
 
 @pytest.fixture

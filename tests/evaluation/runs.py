@@ -61,6 +61,7 @@ def draw_review_sample(
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """Write rows as JSON Lines."""
+    """Write rows as JSON Lines, in a new folder if necessary."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return path

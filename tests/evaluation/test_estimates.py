@@ -20,7 +20,7 @@ from agent.evaluation.estimates import (
     estimate,
     estimate_run,
 )
-from agent.evaluation.labels import Labels, compute_majority
+from agent.evaluation.labels import compute_majority
 from agent.evaluation.scoring import read_run
 from agent.evaluation.statistics import BootstrapSettings, Interval
 from agent.types import Annotation
@@ -63,7 +63,6 @@ def test_intervals_have_nominal_coverage(design: Design) -> None:
     for _ in range(400):
         for name, measure in estimate(draw_reviews(design, random), draws=500).items():
             value = truth[name]
-            assert measure.interval is not None
             assert value is not None
             covered[name] += measure.interval.low <= value <= measure.interval.high
     assert all(0.88 <= count / 400 <= 0.99 for count in covered.values()), covered
@@ -92,8 +91,6 @@ def test_intervals_are_wide_even_if_all_reviews_agree_with_the_run() -> None:
     result = estimate([LabelStratum(1, 1000, 10, 10), LabelStratum(0, 5000, 10, 0)])
     recall, precision = result["recall"], result["precision"]
     assert (recall.value, precision.value) == (1.0, 1.0)
-    assert recall.interval is not None
-    assert precision.interval is not None
     assert (recall.interval.high, precision.interval.high) == (1.0, 1.0)
     assert recall.interval.low < 0.7
     assert precision.interval.low < 0.9
@@ -126,7 +123,6 @@ def test_intervals_contain_their_value_within_0_and_1(
         if measure.value is None:
             assert measure.interval is None
         else:
-            assert measure.interval is not None
             assert 0 <= measure.interval.low <= measure.value <= measure.interval.high <= 1
 
 
@@ -137,16 +133,12 @@ def make_annotations(ones: int, zeros: int) -> list[Annotation]:
     ]
 
 
-def read_run_labels(run: Path, round: int | None = None) -> Labels:
-    return read_run(run, round).annotator.labels
-
-
 def load_reviews(run: Path, review_choice: ReviewChoice = "blind") -> ReviewData:
     return read_run(run, review_choice=review_choice).review_data
 
 
-def estimate_folder(run: Path, round: int | None = None, review_choice: ReviewChoice = "blind") -> RunEstimates | None:
-    return estimate_run(read_run_labels(run, round), load_reviews(run, review_choice))
+def estimate_folder(run: Path, review_choice: ReviewChoice = "blind", round: int | None = None) -> RunEstimates | None:
+    return estimate_run(read_run(run, round).annotator.labels, load_reviews(run, review_choice))
 
 
 def make_sampled_run(
@@ -162,13 +154,11 @@ def test_a_reviewed_sample_estimates_the_whole_run(tmp_path: Path) -> None:
     right = set(ones[3:]) | set(zeros[:2])
     add_reviews(tmp_path / "r", "ann", {pair: int(pair in right) for pair in sample_ids})
     result = estimate_folder(tmp_path / "r")
-    assert result is not None
     assert (result.pairs, result.sampled, result.reviewed, result.tied, result.pending) == (200, 50, 50, 0, 0)
     expected = estimate([LabelStratum(1, 60, len(ones), len(ones) - 3), LabelStratum(0, 140, len(zeros), 2)])
     for name, measure in expected.items():
         actual = getattr(result, name)
         assert actual.value == pytest.approx(measure.value, abs=1e-9)
-        assert actual.interval is not None
         assert actual.interval.low < actual.value < actual.interval.high
 
 
@@ -187,7 +177,6 @@ def test_pending_pairs_and_ties_are_counted(tmp_path: Path) -> None:
     add_reviews(tmp_path / "r", "ann", dict.fromkeys(sample_ids[:12], 1))
     add_reviews(tmp_path / "r", "bob", {sample_ids[0]: 0, sample_ids[1]: 1, sample_ids[2]: None, sample_ids[12]: None})
     result = estimate_folder(tmp_path / "r")
-    assert result is not None
     assert (result.reviewed, result.tied, result.undecided, result.pending, result.reviewers) == (10, 2, 1, 7, 2)
 
 
@@ -195,7 +184,6 @@ def test_unreviewed_strata_are_listed(tmp_path: Path) -> None:
     sample_ids = make_sampled_run(tmp_path / "r", [*make_annotations(30, 30), make_error("broken")], 20)
     add_reviews(tmp_path / "r", "ann", {pair: 1 for pair in sample_ids if pair.startswith("one")})
     result = estimate_folder(tmp_path / "r")
-    assert result is not None
     assert result.unseen == {"decided_by=screen, label=0": 30, "decided_by=null, label=null": 1}
     assert result.precision.value == 1.0
     assert result.accuracy == result.recall == Estimate(None, None)
@@ -205,7 +193,6 @@ def test_strata_by_other_fields_are_split_by_label(tmp_path: Path) -> None:
     sample_ids = make_sampled_run(tmp_path / "r", make_annotations(60, 40), 30, by=["stand_ins"])
     add_reviews(tmp_path / "r", "ann", dict.fromkeys(sample_ids, 1))
     result = estimate_folder(tmp_path / "r")
-    assert result is not None
     assert result.by == ("stand_ins",)
     assert (result.precision.value, result.recall.value, result.accuracy.value) == (
         1.0,
@@ -220,7 +207,6 @@ def test_a_sample_of_several_rounds_uses_their_majorities(tmp_path: Path) -> Non
     sample_ids = make_sampled_run(tmp_path / "r", rounds, 8)
     add_reviews(tmp_path / "r", "ann", {pair: int(pair.startswith("p")) for pair in sample_ids})
     result = estimate_folder(tmp_path / "r")
-    assert result is not None
     assert (result.pairs, result.reviewed, result.unseen, result.accuracy.value) == (120, 8, {}, 1.0)
 
 
@@ -228,8 +214,7 @@ def test_unreviewed_strata_name_the_scored_label_of_another_round(tmp_path: Path
     labels = {"a": (1, 1, 1), "b": (1, 0, 1), "c": (0, 0, 0), "d": (0, 1, 0)}
     rounds = [annotate(pair, label, round=n) for pair, votes in labels.items() for n, label in enumerate(votes)]
     make_sampled_run(tmp_path / "r", rounds, 4, by=["label"])
-    result = estimate_run(read_run_labels(tmp_path / "r", 1), load_reviews(tmp_path / "r"))
-    assert result is not None
+    result = estimate_folder(tmp_path / "r", round=1)
     assert result.unseen == {"label=1": 1, "label=1, label scored=0": 1, "label=0": 1, "label=0, label scored=1": 1}
 
 
@@ -283,12 +268,6 @@ def review_in_sample(run: Path, pairs: list[str], reviewer: str = "ann", **more:
     add_reviews(run, reviewer, {pair: int(pair not in WRONG) for pair in pairs}, **more)
 
 
-def estimate_or_fail(run: Path, review_choice: ReviewChoice = "blind") -> RunEstimates:
-    result = estimate_folder(run, review_choice=review_choice)
-    assert result is not None
-    return result
-
-
 @pytest.mark.slow
 def test_a_queue_reviewed_before_the_sample_does_not_bias_the_estimate(run: Path) -> None:
     result = []
@@ -297,7 +276,7 @@ def test_a_queue_reviewed_before_the_sample_does_not_bias_the_estimate(run: Path
         order = draw_sample(run, seed=seed)
         review_in_queue(run, DISPUTED.intersection(order))
         review_in_sample(run, [pair for pair in order if pair not in DISPUTED][:20])
-        result.append(estimate_or_fail(run))
+        result.append(estimate_folder(run))
     assert mean(estimate.accuracy.value or 0.0 for estimate in result) == pytest.approx(TRUE_ACCURACY, abs=0.02)
     covering_estimates = [
         estimate for estimate in result if estimate.accuracy.interval and estimate.accuracy.interval.low < TRUE_ACCURACY
@@ -308,24 +287,24 @@ def test_a_queue_reviewed_before_the_sample_does_not_bias_the_estimate(run: Path
 def test_a_second_reviewer_of_a_queue_causes_no_ties(run: Path) -> None:
     order = draw_sample(run)
     review_in_sample(run, order)
-    alone = estimate_or_fail(run)
+    alone = estimate_folder(run)
     against = {pair: int(pair in WRONG) for pair in sorted(DISPUTED.intersection(order))}
     add_reviews(run, "bob", against, source="queue")
-    both = estimate_or_fail(run)
+    both = estimate_folder(run)
     assert (both.tied, both.accuracy, both.recall) == (0, alone.accuracy, alone.recall)
     add_reviews(run, "eve", against, source="sample")
-    assert estimate_or_fail(run).tied == len(against)
+    assert estimate_folder(run).tied == len(against)
 
 
 def test_estimates_after_a_queue_equal_those_of_the_sample_alone(run: Path) -> None:
     order = draw_sample(run)
     review_in_queue(run, DISPUTED)
     review_in_sample(run, [pair for pair in order if pair not in DISPUTED][:20])
-    after_queue = estimate_or_fail(run)
+    after_queue = estimate_folder(run)
     (run / "reviews.jsonl").unlink()
     cutoff = next(cutoff for cutoff in range(60) if len(set(order[: cutoff + 1]) - DISPUTED) == 21)
     review_in_sample(run, order[:cutoff])
-    alone = estimate_or_fail(run)
+    alone = estimate_folder(run)
     assert (after_queue.reviewed, alone.reviewed, alone.ahead) == (cutoff, cutoff, 0)
     assert (after_queue.accuracy, after_queue.recall) == (alone.accuracy, alone.recall)
     assert after_queue.ahead == len(DISPUTED.intersection(order[cutoff:])) > 0
@@ -335,10 +314,10 @@ def test_estimates_after_a_queue_equal_those_of_the_sample_alone(run: Path) -> N
 def test_a_queue_counts_only_when_the_whole_sample_is_reviewed(run: Path) -> None:
     order = draw_sample(run)
     review_in_queue(run, DISPUTED)
-    before = estimate_or_fail(run)
+    before = estimate_folder(run)
     assert (before.reviewed, before.ahead, before.accuracy.value) == (0, len(DISPUTED.intersection(order)), None)
     review_in_queue(run, set(order) - DISPUTED)
-    complete = estimate_or_fail(run)
+    complete = estimate_folder(run)
     assert (complete.reviewed, complete.ahead, complete.pending) == (60, 0, 0)
 
 
@@ -346,20 +325,20 @@ def test_a_skipped_pair_does_not_delay_the_following_pairs(run: Path) -> None:
     order = draw_sample(run)
     review_in_queue(run, {order[3], order[40]})
     review_in_sample(run, [*order[:3], *order[4:10], *order[11:20]])
-    result = estimate_or_fail(run)
+    result = estimate_folder(run)
     assert (result.reviewed, result.ahead, result.pending) == (19, 1, 40)
     (run / "reviews.jsonl").unlink()
     review_in_queue(run, {order[5], order[30]}, "bob")
     review_in_sample(run, [pair for pair in order[:20] if pair != order[5]])
-    assert (estimate_or_fail(run).reviewed, estimate_or_fail(run).ahead) == (20, 1)
+    assert (estimate_folder(run).reviewed, estimate_folder(run).ahead) == (20, 1)
 
 
 def test_reviews_that_do_not_count_do_not_advance_the_sample(run: Path) -> None:
     order = draw_sample(run)
     review_in_queue(run, {order[5]})
     review_in_sample(run, order[:20], "bob", blind=False)
-    assert (estimate_or_fail(run).reviewed, estimate_or_fail(run).ahead) == (0, 1)
-    assert (estimate_or_fail(run, "last").reviewed, estimate_or_fail(run, "last").ahead) == (20, 0)
+    assert (estimate_folder(run).reviewed, estimate_folder(run).ahead) == (0, 1)
+    assert (estimate_folder(run, "last").reviewed, estimate_folder(run, "last").ahead) == (20, 0)
 
 
 def test_a_larger_sample_starts_over_if_a_queue_contains_some_of_its_pairs(run: Path) -> None:
@@ -367,9 +346,9 @@ def test_a_larger_sample_starts_over_if_a_queue_contains_some_of_its_pairs(run: 
     review_in_sample(run, first)
     larger = draw_sample(run, 60)
     assert set(first) < set(larger)
-    assert (estimate_or_fail(run).reviewed, estimate_or_fail(run).ahead) == (30, 0)
+    assert (estimate_folder(run).reviewed, estimate_folder(run).ahead) == (30, 0)
     review_in_queue(run, DISPUTED - set(first))
-    waiting = estimate_or_fail(run)
+    waiting = estimate_folder(run)
     assert (waiting.reviewed, waiting.ahead) == (0, len(set(first) | DISPUTED.intersection(larger)))
     review_in_sample(run, [pair for pair in larger if pair not in DISPUTED | set(first)][:10])
-    assert estimate_or_fail(run).accuracy.value is not None
+    assert estimate_folder(run).accuracy.value is not None

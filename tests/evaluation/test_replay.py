@@ -27,6 +27,8 @@ from tests.evaluation.replays import (
     program_importing,
     rewrite,
 )
+from tests.runs.store.samples import read_evidence
+from tests.sandbox.conftest import BACKENDS, start
 from tests.sandbox.wheelhouse import make_wheel
 from tests.scripts import pass_all
 
@@ -46,19 +48,9 @@ async def replay_heuristic_run(run: Path, backend: SandboxBackend) -> list[Repla
             return [result async for result in replayer.replay_all([(pair.id, 0) for pair in PAIRS[:3]])]
 
 
-@pytest.mark.bwrap
-async def test_replayed_programs_have_the_same_outcome(tmp_path: Path, bwrap: BwrapBackend) -> None:
-    results = await replay_heuristic_run(tmp_path / "run", bwrap)
-    assert {result.id for result in results} == {"reverse", "upper", "broken"}
-    assert [result for result in results if isinstance(result, ReplayFailure) or result.differences] == []
-
-
-@pytest.mark.docker
-async def test_programs_replayed_in_docker_have_the_same_outcome(tmp_path: Path) -> None:
-    from agent.sandbox.docker.backend import DockerBackend
-
-    backend = DockerBackend(pool=1)
-    await backend.start(lambda _line: None)
+@pytest.mark.parametrize("name", BACKENDS)
+async def test_replayed_programs_have_the_same_outcome(tmp_path: Path, name: str) -> None:
+    backend = await start(name)
     try:
         results = await replay_heuristic_run(tmp_path / "run", backend)
     finally:
@@ -157,9 +149,7 @@ async def test_recorded_repair_commands_run_before_the_program(tmp_path: Path, b
 async def test_a_failing_recorded_command_adds_a_note(tmp_path: Path, bwrap: BwrapBackend) -> None:
     run = tmp_path / "run"
     await make_run(run, bwrap, {"made": MADE}, repair=[MAKES])
-    with load_run(run) as view:
-        evidence = view.evidence("made")
-    assert evidence is not None
+    evidence = read_evidence(run, "made")
     fails = {"command": "python3 -c 'raise SystemExit(\"no more\")'"}
     rewrite(run, "made", events=change_events(evidence, Command, **fails))
     async with open_run_replayer(run, bwrap) as replayer:
@@ -189,9 +179,7 @@ async def test_a_malformed_recorded_program_does_not_stop_the_others(
 ) -> None:
     run = tmp_path / "run"
     await make_run(run, bwrap, {"other": PASSES, "strange": PASSES})
-    with load_run(run) as view:
-        evidence = view.evidence("strange")
-    assert evidence is not None
+    evidence = read_evidence(run, "strange")
     rewrite(run, "strange", events=change_events(evidence, Program, source=source))
     async with open_run_replayer(run, bwrap) as replayer:
         results = {result.id: result async for result in replayer.replay_all([("other", 0), ("strange", 0)])}
@@ -221,9 +209,7 @@ async def test_an_unsupported_language_is_not_an_outcome(tmp_path: Path) -> None
 async def test_differing_programs_are_repeated_to_detect_flaky_ones(tmp_path: Path) -> None:
     run, sandbox = tmp_path / "run", ScriptedSandbox(pass_all)
     await make_scripted_run(run)
-    with load_run(run) as view:
-        evidence = view.evidence("passes")
-    assert evidence is not None
+    evidence = read_evidence(run, "passes")
     [execution] = evidence.tests
     cases = tuple(case.model_copy(update={"outcome": CaseOutcome.FAILED}) for case in execution.report.cases)
     report = execution.report.model_copy(update={"cases": cases})

@@ -95,8 +95,6 @@ def test_unmatched_pairs_errors_and_null_gold_labels_are_reported(tmp_path: Path
     run = write_run(tmp_path / "run", [annotate("a", 1), annotate("b", 0), make_error("c"), annotate("x", 1)])
     report = build_report([run], write_gold(tmp_path, {"a": 1, "b": None, "c": 1, "y": 0}), settings=FAST)
     scores = report.annotators[0].scores
-    assert scores is not None
-    assert report.gold is not None
     assert (scores.pairs, scores.labelled, scores.confusion.null_positive) == (2, 1, 1)
     assert (report.gold.labels, report.gold.without_label) == (3, 1)
     assert report.runs[0].errors == {"ModelError": 1}

@@ -1,21 +1,19 @@
-"""The assumptions of the `ChatOpenAI` subclass, and its parsing of arbitrary bodies."""
+"""Arbitrary bodies are parsed as replies or failures."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import openai
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import SecretStr
 
-from agent.llm.chat import Chat, extract_reply, parse_reply, parse_usage
+from agent.llm.chat import extract_reply, parse_reply, parse_usage
 from agent.llm.failures import Failure
 from agent.llm.langchain import parse_count
-from tests.llm.server import Answer, ChatServer, fails, garbage, half_body, says
+from tests.llm.server import says
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None))
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
@@ -24,34 +22,6 @@ CHOICES = st.lists(st.fixed_dictionaries({}, optional={"message": MESSAGES | JSO
 BODIES = st.fixed_dictionaries(
     {}, optional={"choices": CHOICES | JSON, "usage": JSON, "model": JSON, "system_fingerprint": JSON, "error": JSON}
 )
-
-
-def chat(url: str = "http://127.0.0.1:9/v1") -> Chat:
-    return Chat(model="m", base_url=url, api_key=SecretStr("k"), max_retries=0, use_responses_api=False)
-
-
-class TestContract:
-    """What openai returns, and how langchain-openai passes errors on."""
-
-    async def test_the_message_is_returned_unchanged(self) -> None:
-        answer = says("yes", reasoning="because", x_unknown={"a": [1, None]})
-        with ChatServer(answer) as server:
-            message = await chat(server.url).ainvoke("?")
-        reply = message.response_metadata["reply"]
-        assert (message.text, reply.text, reply.reasoning) == ("yes", "yes", "because")
-        assert reply.raw == json.loads(answer.body)
-
-    async def test_an_error_has_its_response(self) -> None:
-        answer = fails(429, "slow down", headers={"Retry-After": "7"})
-        with ChatServer(answer) as server, pytest.raises(openai.APIStatusError) as caught:
-            await chat(server.url).ainvoke("?")
-        assert (caught.value.status_code, caught.value.response.headers["retry-after"]) == (429, "7")
-        assert caught.value.body == {"message": "slow down", "code": None, "type": None, "param": None}
-
-    @pytest.mark.parametrize("answer", [garbage(), half_body(), Answer(b""), Answer(b"[" * 100_000)])
-    async def test_unreadable_json_is_a_failure(self, answer: Answer) -> None:
-        with ChatServer(answer) as server, pytest.raises(Failure, match=r"JSON|empty"):
-            await chat(server.url).ainvoke("?")
 
 
 @given(BODIES)

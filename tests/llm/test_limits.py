@@ -17,8 +17,6 @@ from agent.llm.limits import START, Limits, read_limit
 from tests.llm.simulation import OUTPUT, TOKENS, LiteLLM, Metered, Traffic, make_calls, server
 from tests.simulated import run_simulated
 
-AUTO = RunnerConfig()
-
 
 def traffic(number: int, serve: Any, **config: Any) -> Traffic:
     return run_simulated(make_calls(number, RunnerConfig(**config), serve))

@@ -324,6 +324,7 @@ class TestRetries:
             half_body(),
             cut(),
             hang_up(),
+            Answer(b""),
             Answer(b"[" * 100_000),
             says("x", choices=[]),
             says("x", choices=None, error={"message": "Provider returned error", "code": 502}),
@@ -434,7 +435,6 @@ class TestUsageOfFailures:
         unusable = says("x", choices=[], prompt_tokens=50, completion_tokens=5)
         with pytest.raises(ModelError) as caught:
             await stage([*[unusable] * answers, broken(), fails(400)]).reply(call())
-        assert caught.value.usage is not None
         assert (caught.value.usage.calls, caught.value.usage.input_tokens) == (calls, tokens)
         assert caught.value.usage.cost_usd == pytest.approx(calls * (50 * 1.0 + 5 * 10.0) / 1_000_000)
 
@@ -444,7 +444,6 @@ class TestCallTimeouts:
     async def test_an_endless_response_exceeds_the_call_timeout(self, stage: Stage, answer: Answer) -> None:
         with pytest.raises(ModelTimeout, match=r"0\.2 s.* 2 attempts") as caught:
             await stage(answer, call_timeout=0.2, attempts=2).reply(call())
-        assert caught.value.usage is not None
         assert caught.value.usage.calls == 2
 
     async def test_each_attempt_has_the_whole_call_timeout(self, stage: Stage) -> None:
@@ -543,7 +542,6 @@ class TestHostileServers:
     async def test_a_response_of_unlimited_size_is_a_billed_error(self, stage: Stage, answer: Answer) -> None:
         with pytest.raises(ModelError) as caught:
             await stage(answer).reply(call())
-        assert caught.value.usage is not None
         assert (caught.value.usage.calls, len(stage.requests)) == (1, 1)
 
     async def test_a_compressed_reply_is_read(self, stage: Stage) -> None:

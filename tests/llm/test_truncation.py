@@ -33,7 +33,6 @@ async def test_a_truncated_prompt_is_a_billed_error_through_every_client(client:
         model = ours if client == "ours" else LangChainModel(FAMILIES[client](server))
         with pytest.raises(PromptTruncated, match="2,048 tokens") as caught:
             await Gateway(Models.of(model)).ask(CALL)
-        assert caught.value.usage is not None
         assert (caught.value.usage.input_tokens, len(server.requests)) == (2048, 1)
 
 

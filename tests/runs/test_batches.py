@@ -42,7 +42,9 @@ from agent.runs import batches
 from agent.runs.store.run_view import load_run
 from agent.types import Annotation
 from tests.llm.batch_server import BatchServer, Faults
+from tests.test_annotator import collect
 
+Serve = Callable[..., BatchServer]
 PRICES = {"test-model": {"input": 1.0, "output": 10.0}}
 KEY = "0" * 64
 PAIRS = [Pair(id=f"p{number}", query=f"query {number}", code=f"def f(): return {number}") for number in range(40)]
@@ -73,7 +75,7 @@ def with_intents(body: dict[str, Any]) -> str:
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., BatchServer]]:
+def serve(tmp_path: Path) -> Iterator[Serve]:
     servers: list[BatchServer] = []
 
     def start(answers: str = "answer", **faults: Any) -> BatchServer:
@@ -98,8 +100,7 @@ async def run(server: BatchServer, folder: Path, *, batch: bool = True, **option
     pairs, config = options.pop("pairs", PAIRS), {"runner.batch": batch, **options.pop("config", {})}
     model = {"model": "test-model", "base_url": server.url, "prices": PRICES, "attempts": 4, "api_key": "k"}
     options = {**model, "variant": "ps_fa", "run_dir": folder / "run", "cache": folder / "cache.sqlite", **options}
-    async with Annotator(config=config, **options) as annotator:
-        annotations = [annotation async for annotation in annotator.annotate(pairs)]
+    annotations = await collect(Annotator(config=config, **options), pairs)
     assert len({annotation.id for annotation in annotations}) == len(annotations)
     return {annotation.id: annotation for annotation in annotations}
 
@@ -110,7 +111,7 @@ def labels(annotations: dict[str, Annotation]) -> dict[str, Any]:
 
 class TestRun:
     async def test_labels_are_those_of_a_run_without_batches_at_half_the_price(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
+        self, serve: Serve, tmp_path: Path
     ) -> None:
         server = serve()
         batched, live = await run(server, tmp_path / "a"), await run(server, tmp_path / "b", batch=False)
@@ -122,9 +123,7 @@ class TestRun:
         assert len(server.list_batches()) == 2
         assert set(server.count_replies().values()) == {1}
 
-    async def test_requests_equal_those_of_a_run_without_batches(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
-    ) -> None:
+    async def test_requests_equal_those_of_a_run_without_batches(self, serve: Serve, tmp_path: Path) -> None:
         server = serve()
         options = {
             "temperature": 0.3, "max_tokens": 99, "thinking": "off", "extra_body": {"top_k": 3},
@@ -136,7 +135,7 @@ class TestRun:
         assert sorted(by_batch) == sorted(json.dumps(body, sort_keys=True) for body in server.list_live_requests())
 
     async def test_failed_lines_and_expired_batches_are_resent_without_paying_twice(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
+        self, serve: Serve, tmp_path: Path
     ) -> None:
         faulty = serve(failing=0.2, expiring=(1, 3), unacknowledged=(2,))
         annotations = await run(faulty, tmp_path / "a")
@@ -144,7 +143,7 @@ class TestRun:
         assert set(faulty.count_replies().values()) == {1}
 
     async def test_a_line_that_always_fails_ends_its_pair_after_the_last_attempt(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
+        self, serve: Serve, tmp_path: Path
     ) -> None:
         server = serve(failing=0.4)
         annotations = await run(server, tmp_path, attempts=2)
@@ -155,31 +154,26 @@ class TestRun:
         assert len(errors) in (twice, twice + 1)  # a request that is rejected for its text is not retried
         assert max(server.count_failures().values()) == 2
 
-    async def test_a_full_queue_leads_to_smaller_batches(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
-    ) -> None:
+    async def test_a_full_queue_leads_to_smaller_batches(self, serve: Serve, tmp_path: Path) -> None:
         server = serve(enqueued=15)
         assert len(await run(server, tmp_path)) == 40
         assert [batch["status"] for batch in server.list_batches()][:3] == ["failed", "failed", "completed"]
         assert set(server.count_replies().values()) == {1}
 
-    async def test_identical_calls_are_sent_once_per_round(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
-    ) -> None:
+    async def test_identical_calls_are_sent_once_per_round(self, serve: Serve, tmp_path: Path) -> None:
         server = serve()
-        config = {"runner.batch": True}
-        async with Annotator(
-            model="test-model", base_url=server.url, api_key="k", variant="single_llm", rounds=2, config=config,
-            run_dir=tmp_path / "run", cache=tmp_path / "c.sqlite", prices=PRICES,
-        ) as annotator:  # fmt: skip
-            pairs = [Pair(id=f"{number}", query="query 1", code="def f(): return 1") for number in range(10)]
-            annotations = [annotation async for annotation in annotator.annotate(pairs)]
+        annotator = Annotator(
+            model="test-model", base_url=server.url, api_key="k", variant="single_llm", rounds=2, prices=PRICES,
+            config={"runner.batch": True}, run_dir=tmp_path / "run", cache=tmp_path / "c.sqlite",
+        )  # fmt: skip
+        pairs = [Pair(id=f"{number}", query="query 1", code="def f(): return 1") for number in range(10)]
+        annotations = await collect(annotator, pairs)
         assert len(annotations) == 20
         assert len(server.count_replies()) == 2
         assert sum(row.usage.calls for row in annotations) == 2  # the first pair pays, the others use the cache
 
     async def test_an_unacknowledged_batch_is_found_and_a_lost_one_is_recreated(
-        self, serve: Callable[..., BatchServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("agent.runs.batches._CREATION_TIMEOUT", 0.2)
         unacknowledged = serve(unacknowledged=(1,))
@@ -189,23 +183,21 @@ class TestRun:
 
     @pytest.mark.parametrize("fault", ["forgotten", "emptied"])
     async def test_requests_of_a_lost_batch_are_sent_again(
-        self, serve: Callable[..., BatchServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+        self, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
     ) -> None:
         monkeypatch.setattr("agent.runs.batches._CREATION_TIMEOUT", 0.2)
         server = serve(**{fault: (1,)})
         assert len(await run(server, tmp_path, attempts=1)) == 40
         assert len(server.list_batches()) == 3
 
-    async def test_each_model_has_its_own_batches(self, serve: Callable[..., BatchServer], tmp_path: Path) -> None:
+    async def test_each_model_has_its_own_batches(self, serve: Serve, tmp_path: Path) -> None:
         server, models = serve(), ["test-model", "arbitrate=another-model"]
         batched = await run(server, tmp_path / "a", model=models)
         assert labels(batched) == labels(await run(server, tmp_path / "b", model=models, batch=False))
         requests = Counter((line["body"]["model"], '"label"' in str(line["body"])) for line in server.list_requests())
         assert requests == {("test-model", False): 41, ("another-model", True): 8}
 
-    async def test_shared_calls_are_as_in_a_run_without_batches(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
-    ) -> None:
+    async def test_shared_calls_are_as_in_a_run_without_batches(self, serve: Serve, tmp_path: Path) -> None:
         pairs = [pair.model_copy(update={"query": f"query {number % 2}"}) for number, pair in enumerate(PAIRS[:12])]
         server, options = serve("with_intents"), {"variant": "cosqa", "pairs": pairs}
         batched = await run(server, tmp_path / "a", **options)
@@ -217,7 +209,7 @@ class TestRun:
 
     @pytest.mark.parametrize("attempts", [4, 1])
     async def test_a_run_waits_for_a_server_that_restarts(
-        self, serve: Callable[..., BatchServer], tmp_path: Path, attempts: int, monkeypatch: pytest.MonkeyPatch
+        self, serve: Serve, tmp_path: Path, attempts: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         server = serve()
         monkeypatch.setattr("agent.runs.batches._SEND_PAUSES", (0.1,) * 300)
@@ -233,9 +225,7 @@ class TestRun:
         assert re.search(r"batch_1: in_progress, 0 \D+ 40 ", *restarted)
         assert set(server.count_replies().values()) == {1}
 
-    async def test_the_next_start_waits_for_batches_of_a_cancelled_run(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
-    ) -> None:
+    async def test_the_next_start_waits_for_batches_of_a_cancelled_run(self, serve: Serve, tmp_path: Path) -> None:
         server, notes = serve(), list[str]()
 
         def on_event(event: Event) -> None:
@@ -252,16 +242,14 @@ class TestRun:
         assert len(await run(server, tmp_path)) == 40
         assert set(server.count_replies().values()) == {1}
 
-    async def test_a_rejected_batch_ends_the_run_with_the_servers_message(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
-    ) -> None:
+    async def test_a_rejected_batch_ends_the_run_with_the_servers_message(self, serve: Serve, tmp_path: Path) -> None:
         server = serve(rejected=(1,), code="invalid_json_line")
         with pytest.raises(Outage, match="invalid_json_line"):
             await run(server, tmp_path)
         assert len(await run(server, tmp_path)) == 40
 
     async def test_requests_that_fail_for_lack_of_credit_do_not_count_as_attempts(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
+        self, serve: Serve, tmp_path: Path
     ) -> None:
         server = serve(unpaid=(1,))
         with pytest.raises(AccountError, match="account"):
@@ -269,9 +257,7 @@ class TestRun:
         annotations = await run(server, tmp_path, attempts=1)
         assert [name for name, annotation in annotations.items() if annotation.error is not None] == ["p13"]
 
-    async def test_a_rejected_status_request_ends_the_run_with_a_remedy(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
-    ) -> None:
+    async def test_a_rejected_status_request_ends_the_run_with_a_remedy(self, serve: Serve, tmp_path: Path) -> None:
         server = serve(refused=(1,))
         for _ in range(2):
             with pytest.raises(Outage, match=r"a bad request\. .*batches\.sqlite"):
@@ -282,16 +268,14 @@ class TestRun:
 
     @pytest.mark.parametrize(("operation", "count"), [("POST files", 0), ("GET batches", 1), ("GET files", 1)])
     async def test_a_server_that_returns_web_pages_ends_the_run(
-        self, serve: Callable[..., BatchServer], tmp_path: Path, operation: str, count: int
+        self, serve: Serve, tmp_path: Path, operation: str, count: int
     ) -> None:
         server = serve(html=(operation,))
         with pytest.raises(Outage):
             await run(server, tmp_path, attempts=1)
         assert len(server.list_batches()) == count
 
-    async def test_a_request_too_large_for_a_batch_ends_only_its_pair(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
-    ) -> None:
+    async def test_a_request_too_large_for_a_batch_ends_only_its_pair(self, serve: Serve, tmp_path: Path) -> None:
         huge = Pair(id="huge", query="query", code="# return 1\n" * 2_000)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("agent.llm.batch.MOST_BYTES", 20_000)
@@ -300,9 +284,7 @@ class TestRun:
         assert [name for name, annotation in annotations.items() if annotation.error is not None] == ["huge"]
         assert "20,000" in str(annotations["huge"].error)
 
-    async def test_pairs_in_error_are_retried_on_request(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
-    ) -> None:
+    async def test_pairs_in_error_are_retried_on_request(self, serve: Serve, tmp_path: Path) -> None:
         server = serve(failing=0.4)
         first = await run(server, tmp_path, attempts=1)
         second = await run(server, tmp_path, attempts=4, retry_errors=True)
@@ -313,9 +295,7 @@ class TestRun:
 
 
 class TestLimits:
-    async def test_a_batch_beyond_the_budget_is_not_sent(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
-    ) -> None:
+    async def test_a_batch_beyond_the_budget_is_not_sent(self, serve: Serve, tmp_path: Path) -> None:
         server = serve()
         with pytest.raises(BudgetExceeded, match=r"\$0\.1 .*\$0\.1\d+"):
             await run(server, tmp_path, budget=0.1)
@@ -325,9 +305,7 @@ class TestLimits:
         annotations = await run(server, tmp_path, budget=0.2)  # the replies are shorter than the expected 500 tokens
         assert sum(annotation.usage.cost_usd or 0 for annotation in annotations.values()) < 0.1
 
-    async def test_imported_replies_count_before_their_pairs_finish(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
-    ) -> None:
+    async def test_imported_replies_count_before_their_pairs_finish(self, serve: Serve, tmp_path: Path) -> None:
         server = serve("verbose")
         with pytest.raises(BudgetExceeded, match=r"\$0\.39 "):
             await run(server, tmp_path, budget=0.39)  # enough for most replies, which cost $0.32
@@ -338,7 +316,7 @@ class TestLimits:
         assert set(server.count_replies().values()) == {1}
 
     async def test_replies_of_another_runs_batch_are_counted_once_by_the_run_that_uses_them(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
+        self, serve: Serve, tmp_path: Path
     ) -> None:
         server, budget = serve("verbose"), Budget()
         with pytest.raises(BudgetExceeded):
@@ -350,7 +328,7 @@ class TestLimits:
         assert budget.spent.calls > len(server.list_requests()) - 40  # includes some of the first batch
 
     async def test_the_deadline_ends_the_wait_for_batches(
-        self, serve: Callable[..., BatchServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         server = serve()
         monkeypatch.setattr("agent.runs.batches._FIRST_PAUSE", 60.0)
@@ -486,7 +464,7 @@ def varying_test(body: dict[str, Any]) -> str:
 
 
 @pytest.mark.bwrap
-async def test_a_program_runs_once_even_if_its_output_varies(serve: Callable[..., BatchServer], tmp_path: Path) -> None:
+async def test_a_program_runs_once_even_if_its_output_varies(serve: Serve, tmp_path: Path) -> None:
     server = serve("varying_test")
     annotations = await run(server, tmp_path, variant="full", sandbox="bwrap", pairs=PAIRS[:4])
     assert [(result.label, result.test.status) for result in annotations.values() if result.test] == [(0, "failed")] * 4

@@ -28,6 +28,7 @@ from agent.runs.store.run_view import load_run
 from tests.cli.processes import wait_until
 from tests.cli.test_ray import find_workers
 from tests.llm.server import Answer, ChatServer, Request, rate_limited, says, slow, unauthorized
+from tests.test_annotator import collect
 
 NON_MATCH = json.dumps({"reason": "It sorts.", "verdict": "non_match"})
 NO = says(NON_MATCH, prompt_tokens=2000)
@@ -89,11 +90,6 @@ def make_annotator(url: str, **more: Any) -> Annotator:
     return Annotator(engine="ray", concurrency=16, **more)
 
 
-async def annotate(annotator: Annotator, pairs: list[Pair]) -> list[Annotation]:
-    async with annotator:
-        return [annotation async for annotation in annotator.annotate(pairs)]
-
-
 def dump_without_times(annotation: Annotation) -> Mapping[str, Any]:
     return annotation.model_dump(exclude={"seconds"})
 
@@ -111,7 +107,7 @@ async def test_annotations_events_and_evidence_equal_those_of_the_local_engine(t
             rounds=2,
             on_event=events.append,
         )
-        annotations = await annotate(annotator, list(read_pairs([EXAMPLES / "pairs.jsonl"]))[:6])
+        annotations = await collect(annotator, list(read_pairs([EXAMPLES / "pairs.jsonl"]))[:6])
         with load_run(tmp_path / engine) as view:
             evidence = {
                 (annotation.id, annotation.round): [
@@ -131,7 +127,7 @@ async def test_annotations_events_and_evidence_equal_those_of_the_local_engine(t
 async def test_identical_calls_of_different_workers_are_made_once() -> None:
     identical_pairs = [Pair(id=str(n), query="sort a list", code="def f(x): return x\n") for n in range(8)]
     with ChatServer(slow(0.3, NO)) as server:
-        annotations = await annotate(make_annotator(server.url, config={}), identical_pairs)
+        annotations = await collect(make_annotator(server.url, config={}), identical_pairs)
     assert len(server.requests) == 1
     assert sum(annotation.usage.calls for annotation in annotations) == 1
 
@@ -139,7 +135,7 @@ async def test_identical_calls_of_different_workers_are_made_once() -> None:
 async def test_all_workers_share_the_budget() -> None:
     prices = {"m": {"input": 1.0, "output": 1.0}}
     with ChatServer(says(NON_MATCH, prompt_tokens=100_000)) as server, pytest.raises(BudgetExceeded) as stopped:
-        await annotate(make_annotator(server.url, budget=0.95, prices=prices), make_pairs(100))
+        await collect(make_annotator(server.url, budget=0.95, prices=prices), make_pairs(100))
     assert "budget" in stopped.value.hint
     assert 10 <= len(server.requests) <= 10 + 16
 
@@ -149,28 +145,27 @@ async def test_an_error_fails_only_its_pair_and_its_usage_is_counted() -> None:
         return says("no JSON", prompt_tokens=2000) if "sort list 3" in request.prompt else NO
 
     with ChatServer(respond) as server:
-        annotations = {a.id: a for a in await annotate(make_annotator(server.url), make_pairs(6))}
+        annotations = {a.id: a for a in await collect(make_annotator(server.url), make_pairs(6))}
     assert [pair_id for pair_id, annotation in annotations.items() if annotation.error is not None] == ["3"]
-    assert annotations["3"].error is not None
     assert annotations["3"].error.type == "ReplyError"
     assert annotations["3"].usage.calls == 3
 
 
 async def test_an_error_that_stops_one_worker_stops_the_run() -> None:
     with ChatServer(unauthorized()) as server, pytest.raises(AccountError, match="Incorrect API key"):
-        await annotate(make_annotator(server.url), make_pairs(6))
+        await collect(make_annotator(server.url), make_pairs(6))
 
 
 async def test_a_wait_in_a_worker_is_reported() -> None:
     events: list[Event] = []
     with ChatServer([rate_limited("0.1"), NO]) as server:
-        await annotate(make_annotator(server.url, on_event=events.append), make_pairs(1))
+        await collect(make_annotator(server.url, on_event=events.append), make_pairs(1))
     assert any(isinstance(event, Waiting) and "attempt 2" in event.what for event in events)
 
 
 async def test_a_pair_timeout_cancels_the_call_in_the_worker() -> None:
     with ChatServer(slow(30, NO)) as server:
-        annotations = await annotate(make_annotator(server.url, pair_timeout=0.5), make_pairs(2))
+        annotations = await collect(make_annotator(server.url, pair_timeout=0.5), make_pairs(2))
     assert [annotation.error and annotation.error.type for annotation in annotations] == ["PairTimeout"] * 2
 
 
@@ -187,8 +182,8 @@ async def test_the_pairs_of_a_lost_worker_are_repeated_and_no_reply_is_paid_for_
     with ChatServer(slow(0.1, NO)) as server:
         paths = {"run_dir": tmp_path / "run", "cache": tmp_path / "c.sqlite"}
         annotator = make_annotator(server.url, **paths, config={}, on_event=kill)
-        annotations = await annotate(annotator, make_pairs(120))
-        resumed = await annotate(
+        annotations = await collect(annotator, make_pairs(120))
+        resumed = await collect(
             Annotator(model="m", base_url=server.url, sandbox=ScriptedSandbox(), **paths), make_pairs(120)
         )
     assert sorted(int(annotation.id) for annotation in annotations) == list(range(120))
@@ -204,7 +199,7 @@ async def test_the_pairs_of_a_lost_worker_are_repeated_and_no_reply_is_paid_for_
 @pytest.mark.long
 async def test_a_pair_that_always_crashes_its_worker_stops_the_run() -> None:
     with ChatServer(NO) as server, pytest.raises(Outage, match="'0'"):
-        await annotate(make_annotator(server.url, variant="ps_fa", nodes={"screen": Crashing()}), make_pairs(1))
+        await collect(make_annotator(server.url, variant="ps_fa", nodes={"screen": Crashing()}), make_pairs(1))
 
 
 @pytest.mark.long
@@ -228,14 +223,14 @@ async def test_a_model_that_cannot_be_pickled_is_refused() -> None:
             self.lock = Lock()
 
     with pytest.raises(UsageError, match="--engine ray"):
-        await annotate(Annotator(model=Locked(), sandbox=ScriptedSandbox(), engine="ray"), make_pairs(1))
+        await collect(Annotator(model=Locked(), sandbox=ScriptedSandbox(), engine="ray"), make_pairs(1))
 
 
 async def test_a_worker_that_cannot_start_reports_the_cause(tmp_path: Path) -> None:
     config = {"sandbox.requirements": str(tmp_path / "none.txt")}
     annotator = Annotator(model="heuristic", sandbox="bwrap", engine="ray", config=config)
     with pytest.raises(UsageError, match=r"none\.txt"):
-        await annotate(annotator, make_pairs(1))
+        await collect(annotator, make_pairs(1))
     wait_until(lambda: not find_workers(), "exit of the workers", 20)
 
 
@@ -248,7 +243,7 @@ async def test_a_run_continues_if_a_worker_fails_to_start_once(tmp_path: Path) -
             config={"runner.workers": 2},
             on_event=lambda event: notes.append(event.message) if isinstance(event, Note) else None,
         )
-        labels = [annotation.label for annotation in await annotate(annotator, make_pairs(4))]
+        labels = [annotation.label for annotation in await collect(annotator, make_pairs(4))]
     assert labels == [0] * 4
     assert any("not on this node" in note for note in notes)
 
@@ -261,7 +256,7 @@ async def test_a_worker_with_another_version_is_refused() -> None:
 async def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(ExtraMissing, match=r"test-driven-annotator\[ray\]"):
-        await annotate(Annotator(model="heuristic", sandbox=ScriptedSandbox(), engine="ray"), make_pairs(1))
+        await collect(Annotator(model="heuristic", sandbox=ScriptedSandbox(), engine="ray"), make_pairs(1))
 
 
 def test_no_dead_processes_are_listed_without_rays_private_interface() -> None:
@@ -274,7 +269,7 @@ def test_no_dead_processes_are_listed_without_rays_private_interface() -> None:
 
 
 async def test_an_exception_of_a_model_in_a_worker_fails_the_pair() -> None:
-    annotations = await annotate(make_annotator("", model=Raising()), make_pairs(2))
+    annotations = await collect(make_annotator("", model=Raising()), make_pairs(2))
     assert [annotation.error and annotation.error.type for annotation in annotations] == ["ModelError"] * 2
 
 
@@ -284,4 +279,4 @@ async def test_an_exception_of_a_listener_stops_the_run() -> None:
             raise RuntimeError("the listener's own")
 
     with ChatServer(NO) as server, pytest.raises(RuntimeError, match="the listener's own"):
-        await annotate(make_annotator(server.url, on_event=listen), make_pairs(3))
+        await collect(make_annotator(server.url, on_event=listen), make_pairs(3))

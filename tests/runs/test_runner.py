@@ -19,10 +19,24 @@ from agent.languages.base import Program, Snippet
 from agent.languages.python.language import PythonLanguage
 from agent.llm.base import Call
 from agent.pipeline.state import Node, State, Step, Tools
-from agent.runs.store.run_view import load_run
 from agent.sandbox.base import CommandResult, Environment, ReportLine, RunResult, SandboxJob
 from agent.types import Cause, Status, Usage, Verdict
-from tests.scripts import PAIR, PROGRAM, commands, environment, fail_all, fail_import, label, pass_all, program, screen
+from tests.runs.store.samples import read_evidence
+from tests.scripts import (
+    PAIR,
+    PROGRAM,
+    commands,
+    environment,
+    fail_all,
+    fail_import,
+    label,
+    make_replies,
+    pass_all,
+    program,
+    screen,
+)
+
+IMPORTING = "import unheard_of\n" + PROGRAM
 
 
 async def annotate(
@@ -49,10 +63,8 @@ async def test_a_clear_verdict_of_the_screener_becomes_the_label(verdict: str, e
 @pytest.mark.parametrize(("run", "status"), [(pass_all, Status.PASSED), (fail_all, Status.FAILED)])
 async def test_an_unclear_pair_is_tested_and_arbitrated(run: Any, status: Status) -> None:
     sandbox = ScriptedSandbox(run)
-    replies = {"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1, "ran well")]}
-    annotation = await annotate(replies, sandbox)
+    annotation = await annotate(make_replies(arbitrate=[label(1, "ran well")]), sandbox)
     assert (annotation.label, annotation.decided_by, annotation.reason) == (1, "arbitrate", "ran well")
-    assert annotation.test is not None
     assert annotation.test.status is status
     assert [case.name for case in annotation.test.cases] == ["test_small", "test_negative"]
     # a passed program runs once more in a new sandbox
@@ -81,9 +93,8 @@ async def test_no_sandbox_is_in_use_during_a_model_call() -> None:
 
 @pytest.mark.parametrize("code", ["def f():\n    return 1\n" + "#" * 100_000, "x = 1" + " + 1" * 1_500])
 async def test_a_snippet_beyond_the_limits_causes_an_error_and_no_label(code: str) -> None:
-    model = ScriptedLLM({"screen": [screen()], "generate_test": [program()], "arbitrate": [label(0)]})
+    model = ScriptedLLM(make_replies(value=0))
     annotation = await annotate(model, pair=PAIR.model_copy(update={"code": code}))
-    assert annotation.error is not None
     assert (annotation.label, annotation.error.type, annotation.test) == (None, "SnippetTooLarge", None)
     assert [call.role for call in model.calls] == ["screen"]
 
@@ -93,7 +104,6 @@ async def test_a_snippet_that_does_not_parse_is_decided_by_the_arbiter_without_a
     sandbox = ScriptedSandbox()
     broken = PAIR.model_copy(update={"code": code})
     annotation = await annotate({"screen": [screen()], "arbitrate": [label(0)]}, sandbox, broken)
-    assert annotation.test is not None
     assert (annotation.test.status, annotation.test.cause) == (Status.ERROR, cause)
     assert (annotation.label, sandbox.acquired) == (0, 0)
 
@@ -104,10 +114,7 @@ async def test_a_missing_import_is_installed_from_the_import_map_or_the_index_wi
 ) -> None:
     runs, index = iter([fail_import(module)]), {"unheard_of": "unheard-of"}
     sandbox = ScriptedSandbox(lambda job: next(runs, None) or pass_all(job), environments=environment, index=index.get)
-    source = f"import {module}\n{PROGRAM}"
-    replies = {"screen": [screen()], "generate_test": [program(source)], "arbitrate": [label(1)]}
-    annotation = await annotate(replies, sandbox)
-    assert annotation.test is not None
+    annotation = await annotate(make_replies(f"import {module}\n{PROGRAM}"), sandbox)
     assert annotation.test.status is Status.PASSED
     assert (annotation.repairs, annotation.installed) == (1, (f"{name}==1",))
     assert sandbox.requirements == [(name,)]
@@ -121,52 +128,29 @@ async def test_commands_of_the_model_run_and_the_program_runs_again() -> None:
         commands=lambda _: CommandResult(0, ""),
         environments=environment,
     )
-    source = "import unheard_of\n" + PROGRAM
-    replies = {
-        "screen": [screen()],
-        "generate_test": [program(source)],
-        "repair": [commands("sudo apt install x", "pip install unheard-of", "mkdir data")],
-        "arbitrate": [label(1)],
-    }
-    annotation = await annotate(replies, sandbox)
+    repair = commands("sudo apt install x", "pip install unheard-of", "mkdir data")
+    annotation = await annotate(make_replies(IMPORTING, repair=[repair]), sandbox)
     assert (annotation.repairs, annotation.installed) == (1, ("unheard-of==1",))
     assert set(sandbox.commands) == {("mkdir", "data")}
 
 
 async def test_commands_that_change_nothing_end_the_repair() -> None:
     sandbox = ScriptedSandbox([fail_import("unheard_of")], commands=[CommandResult(1, "no")])
-    replies = {
-        "screen": [screen()],
-        "generate_test": [program("import unheard_of\n" + PROGRAM)],
-        "repair": [commands("false", "sudo id")],
-        "arbitrate": [label(0)],
-    }
+    replies = make_replies(IMPORTING, 0, repair=[commands("false", "sudo id")])
     assert (await annotate(replies, sandbox)).repairs == 0
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 async def test_repair_rounds_are_limited(rounds: int) -> None:
     sandbox = ScriptedSandbox(lambda _: fail_import("unheard_of"), commands=lambda _: CommandResult(0, ""))
-    replies = {
-        "screen": [screen()],
-        "generate_test": [program("import unheard_of\n" + PROGRAM)],
-        "repair": [commands(f"mkdir data{n}") for n in range(10)],
-        "arbitrate": [label(0)],
-    }
+    replies = make_replies(IMPORTING, 0, repair=[commands(f"mkdir data{n}") for n in range(10)])
     config = Config(pipeline=PipelineConfig(max_repairs=rounds))
     annotation = await annotate(replies, sandbox, config=config)
     assert (annotation.repairs, len(sandbox.jobs)) == (rounds, rounds + 1)
 
 
 async def test_the_model_sees_a_failed_installation() -> None:
-    model = ScriptedLLM(
-        {
-            "screen": [screen()],
-            "generate_test": [program("import yaml\n" + PROGRAM)],
-            "repair": [commands()],
-            "arbitrate": [label(0)],
-        }
-    )
+    model = ScriptedLLM(make_replies("import yaml\n" + PROGRAM, 0, repair=[commands()]))
     sandbox = ScriptedSandbox([fail_import("yaml")], environments=[DependencyUnavailable("no package index answers")])
     annotation = await annotate(model, sandbox)
     repair = next(call for call in model.calls if call.role == "repair")
@@ -180,15 +164,7 @@ async def test_one_unavailable_package_does_not_keep_out_the_others() -> None:
 
     runs = iter([fail_import("attr"), fail_import("MySQLdb")])
     sandbox = ScriptedSandbox(lambda _: next(runs), environments=build)
-    source = f"import attr, MySQLdb\n{PROGRAM}"
-    replies = {
-        "screen": [screen()],
-        "generate_test": [program(source)],
-        "repair": [commands()],
-        "arbitrate": [label(0)],
-    }
-    annotation = await annotate(replies, sandbox)
-    assert annotation.test is not None
+    annotation = await annotate(make_replies(f"import attr, MySQLdb\n{PROGRAM}", 0, repair=[commands()]), sandbox)
     assert (annotation.installed, annotation.test.cause) == (("attrs==1",), Cause.DEPENDENCY)
     assert sandbox.requirements == [("attrs", "mysqlclient"), ("attrs",), ("attrs", "mysqlclient")]
     assert "no usable wheel" in annotation.test.message
@@ -197,7 +173,7 @@ async def test_one_unavailable_package_does_not_keep_out_the_others() -> None:
 async def test_a_broken_sandbox_is_replaced_once() -> None:
     runs = iter([SandboxError("engine gone")])
     sandbox = ScriptedSandbox(lambda job: next(runs, None) or pass_all(job))
-    annotation = await annotate({"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1)]}, sandbox)
+    annotation = await annotate(make_replies(), sandbox)
     assert (annotation.label, sandbox.acquired, sandbox.released) == (1, 3, 3)
 
 
@@ -205,7 +181,6 @@ async def test_a_sandbox_that_stays_broken_causes_an_error_and_no_label() -> Non
     sandbox = ScriptedSandbox(lambda _: SandboxError("engine gone"))
     annotation = await annotate({"screen": [screen()], "generate_test": [program()]}, sandbox)
     assert (annotation.label, annotation.decided_by) == (None, None)
-    assert annotation.error is not None
     assert (annotation.error.type, annotation.error.message) == ("SandboxError", "engine gone")
     assert annotation.screen_verdict is Verdict.UNCLEAR
 
@@ -213,7 +188,6 @@ async def test_a_sandbox_that_stays_broken_causes_an_error_and_no_label() -> Non
 async def test_unparsable_replies_cause_an_error_and_no_label() -> None:
     annotation = await annotate({"screen": ["what?", "", "still what?"]})
     assert annotation.label is None
-    assert annotation.error is not None
     assert annotation.error.type == "ReplyError"
     assert annotation.usage.calls == 3
 
@@ -221,19 +195,13 @@ async def test_unparsable_replies_cause_an_error_and_no_label() -> None:
 async def test_a_failed_call_causes_an_error_and_its_cost_counts() -> None:
     failure = ModelError("the server broke", usage=Usage(calls=2, input_tokens=10))
     annotation = await annotate({"screen": [failure]})
-    assert annotation.error is not None
     assert annotation.error.type == "ModelError"
     assert (annotation.label, annotation.usage.calls, annotation.usage.input_tokens) == (None, 2, 10)
 
 
 async def test_a_malformed_program_is_requested_again() -> None:
-    model = ScriptedLLM(
-        {
-            "screen": [screen()],
-            "generate_test": [program(PROGRAM.replace("# <candidate>", "")), program()],
-            "arbitrate": [label(1)],
-        }
-    )
+    programs = [program(PROGRAM.replace("# <candidate>", "")), program()]
+    model = ScriptedLLM(make_replies(generate_test=programs))
     annotation = await annotate(model)
     assert annotation.label == 1
     assert "`# <candidate>`" in model.calls[2].messages[-1].content
@@ -245,20 +213,13 @@ async def test_the_pair_timeout_ends_a_pair_without_a_label() -> None:
         return ""
 
     annotation = await annotate(ScriptedLLM(wait_forever), pair_timeout=0.05)
-    assert annotation.error is not None
     assert (annotation.label, annotation.error.type) == (None, "PairTimeout")
 
 
 async def test_simulated_outcomes_are_separate_from_tests() -> None:
-    replies = {
-        "screen": [screen()],
-        "generate_test": [program()],
-        "simulate": ['{"reason": "would add", "status": "passed"}'],
-        "arbitrate": [label(1)],
-    }
+    replies = make_replies(simulate=['{"reason": "would add", "status": "passed"}'])
     annotation = await annotate(replies, variant="ps_tpg_sim_fa")
     assert annotation.test is None
-    assert annotation.simulated is not None
     assert annotation.simulated.status == "passed"
 
 
@@ -290,7 +251,6 @@ async def test_with_criterion_half_the_rule_arbiter_needs_half_of_the_cases(
     config = Config(pipeline=PipelineConfig(criterion="half"))
     replies = {"screen": [screen()], "generate_test": [program()]}
     annotation = await annotate(replies, ScriptedSandbox(run), variant="rule_arbiter", config=config)
-    assert annotation.test is not None
     assert (annotation.test.status, annotation.test.passed, annotation.label) == (Status.FAILED, len(passing), expected)
 
 
@@ -298,14 +258,7 @@ async def test_labels_votes_and_meta_never_reach_a_prompt() -> None:
     canary = "CANARY-7319"
     pair = PAIR.model_copy(update={"id": canary, "meta": {"label": canary, "votes": [canary], "why": canary}})
     runs = iter([fail_import("unheard_of")])
-    model = ScriptedLLM(
-        {
-            "screen": [screen()],
-            "generate_test": [program("import unheard_of\n" + PROGRAM)],
-            "repair": [commands("mkdir x")],
-            "arbitrate": [label(1)],
-        }
-    )
+    model = ScriptedLLM(make_replies(IMPORTING, repair=[commands("mkdir x")]))
     sandbox = ScriptedSandbox(lambda job: next(runs, None) or pass_all(job), commands=lambda _: CommandResult(0, ""))
     annotation = await annotate(model, sandbox, pair)
     assert annotation.meta == pair.meta
@@ -316,11 +269,9 @@ async def test_labels_votes_and_meta_never_reach_a_prompt() -> None:
 
 async def test_visits_are_recorded_with_their_times(tmp_path: Path) -> None:
     events: list[Event] = []
-    replies = {"screen": [screen()], "generate_test": [program()], "arbitrate": ["no label", "none", "none"]}
+    replies = make_replies(arbitrate=["no label", "none", "none"])
     annotation = await annotate(replies, run_dir=tmp_path / "run", on_event=events.append)
-    with load_run(tmp_path / "run") as run:
-        history = run.evidence(PAIR.id)
-    assert history is not None
+    history = read_evidence(tmp_path / "run")
     assert [(node_run.node, node_run.outcome) for node_run in history.node_runs] == [
         ("screen", "unclear"), ("generate_test", "generated"), ("execute", "evidence")
     ]  # fmt: skip
@@ -329,13 +280,10 @@ async def test_visits_are_recorded_with_their_times(tmp_path: Path) -> None:
     assert 0 < sum(node_run.seconds for node_run in history.node_runs) <= annotation.seconds + 0.01
 
 
-REPLIES = {"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1)]}
-
-
 async def test_requirements_of_a_pair_are_installed_before_the_first_execution() -> None:
     sandbox = ScriptedSandbox(pass_all, environments=environment)
     pair = PAIR.model_copy(update={"meta": {"requirements": ["pyyaml"]}})
-    annotation = await annotate(dict(REPLIES), sandbox, pair)
+    annotation = await annotate(make_replies(), sandbox, pair)
     assert (annotation.label, annotation.installed) == (1, ("pyyaml==1",))
     assert [job.environment for job in sandbox.jobs] == ["kpyyaml"]
 
@@ -345,23 +293,21 @@ async def test_a_pair_with_unavailable_requirements_gets_no_label() -> None:
         raise DependencyUnavailable(f"{requirements[0]}: not installed because the project is too new")
 
     pair = PAIR.model_copy(update={"meta": {"requirements": ["nmupy"]}})
-    annotation = await annotate(dict(REPLIES), ScriptedSandbox(pass_all, environments=refuse), pair)
+    annotation = await annotate(make_replies(), ScriptedSandbox(pass_all, environments=refuse), pair)
     assert annotation.label is None
-    assert annotation.error is not None
     assert (annotation.error.type, "nmupy" in annotation.error.message) == ("RequirementsUnavailable", True)
 
 
 @pytest.mark.parametrize("meta", ["see README", [1, 2], None, {"a": "b"}, []])
 async def test_a_requirements_field_that_is_not_a_list_of_strings_is_ignored(meta: Any) -> None:
     sandbox = ScriptedSandbox(pass_all)
-    annotation = await annotate(dict(REPLIES), sandbox, PAIR.model_copy(update={"meta": {"requirements": meta}}))
+    annotation = await annotate(make_replies(), sandbox, PAIR.model_copy(update={"meta": {"requirements": meta}}))
     assert (annotation.label, sandbox.requirements) == (1, [])
 
 
 async def test_a_pair_may_have_at_most_100_requirements() -> None:
     pair = PAIR.model_copy(update={"meta": {"requirements": [f"a{n}" for n in range(101)]}})
-    annotation = await annotate(dict(REPLIES), ScriptedSandbox(pass_all, environments=environment), pair)
-    assert annotation.error is not None
+    annotation = await annotate(make_replies(), ScriptedSandbox(pass_all, environments=environment), pair)
     assert "100" in annotation.error.message
 
 
@@ -369,7 +315,7 @@ class TestAudit:
     """A share of the pairs that the screener decides is tested, and the arbiter decides their label."""
 
     async def test_an_audited_pair_is_treated_as_unclear(self) -> None:
-        replies = {"screen": [screen("match", "obvious")], "generate_test": [program()], "arbitrate": [label(0, "no")]}
+        replies = make_replies(screen=[screen("match", "obvious")], arbitrate=[label(0, "no")])
         annotation = await annotate(replies, ScriptedSandbox(fail_all), config={"pipeline.screen_audit_rate": 1.0})
         assert (annotation.label, annotation.decided_by, annotation.reason) == (0, "arbitrate", "no")
         assert (annotation.screen_verdict, annotation.audited) == (Verdict.MATCH, True)
@@ -388,10 +334,7 @@ class TestAudit:
     async def test_the_evidence_explains_the_audit(self, tmp_path: Path) -> None:
         replies = {"screen": [screen("match", "obvious")], "arbitrate": [label(1)]}
         await annotate(replies, variant="ps_fa", run_dir=tmp_path / "run", config={"pipeline.screen_audit_rate": 1.0})
-        with load_run(tmp_path / "run") as run:
-            history = run.evidence("1")
-        assert history is not None
-        node_run = history.node_runs[0]
+        node_run = read_evidence(tmp_path / "run").node_runs[0]
         assert (node_run.node, node_run.outcome) == ("screen", "unclear")
         assert re.fullmatch("match, .*audit.*: obvious", node_run.reason)
 
@@ -443,12 +386,9 @@ async def test_an_exception_in_a_user_node_or_language_ends_only_its_pair(
         annotations = {annotation.id: annotation async for annotation in annotator.annotate(pairs)}
     assert annotations["whole"].label == 1
     error = annotations[PAIR.id].error
-    assert error is not None
     assert (error.type, annotations[PAIR.id].label) == ("NodeError", None)
     assert all(word in error.message for word in (node, "KeyError", "no such field"))
-    with load_run(tmp_path / "run") as run:
-        history = run.evidence(PAIR.id)
-    assert history is not None
+    history = read_evidence(tmp_path / "run")
     assert (history.node_runs[-1].node, history.node_runs[-1].outcome) == (node, "raised")
 
 
@@ -459,7 +399,6 @@ async def test_a_value_error_of_a_user_language_is_not_the_models_fault() -> Non
 
     model = ScriptedLLM({"screen": [screen()], "generate_test": [program()] * 3})
     annotation = await annotate(model, languages=[Unfinished()])
-    assert annotation.error is not None
     assert (annotation.error.type, [call.role for call in model.calls]) == ("NodeError", ["screen", "generate_test"])
     assert "ValueError" in annotation.error.message
 
@@ -473,7 +412,6 @@ async def test_any_error_of_a_users_sandbox_is_a_sandbox_error(error: Exception)
 
     sandbox = Broken()
     annotation = await annotate({"screen": [screen()], "generate_test": [program()]}, sandbox)
-    assert annotation.error is not None
     assert (annotation.error.type, annotation.label, sandbox.acquired) == ("SandboxError", None, 3)
 
 
@@ -490,17 +428,13 @@ async def test_an_undeclared_step_ends_only_its_pair(step: Step) -> None:
         async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002
             return step
 
-    async with Annotator(model=ScriptedLLM([]), **{**BROKEN, "nodes": {"broken": Wrong()}}) as annotator:
-        [annotation] = [annotation async for annotation in annotator.annotate([PAIR])]
-    assert annotation.error is not None
+    annotation = await annotate({}, **{**BROKEN, "nodes": {"broken": Wrong()}})
     assert annotation.error.type == "NodeError"
 
 
 async def test_a_variant_that_loops_ends_the_pair_with_an_error() -> None:
     variant = {"start": "screen", "nodes": {"screen": {"match": "end", "non_match": "end", "unclear": "screen"}}}
-    async with Annotator(model=ScriptedLLM(lambda _: screen("unclear")), variant=variant) as annotator:
-        [annotation] = [annotation async for annotation in annotator.annotate([PAIR])]
-    assert annotation.error is not None
+    annotation = await annotate(ScriptedLLM(lambda _: screen("unclear")), variant=variant)
     assert annotation.error.type == "NodeError"
 
 

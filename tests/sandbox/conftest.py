@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -94,6 +95,15 @@ async def shared_sandbox(backend: SandboxBackend) -> AsyncIterator[Sandbox]:
     acquired = await backend.acquire()
     yield acquired
     await acquired.release()
+
+
+async def run_once(backend: SandboxBackend, job: SandboxJob, environment: str | None = None) -> RunResult:
+    """Run a job in a sandbox of its own, with an environment if one is passed."""
+    sandbox = await backend.acquire()
+    try:
+        return await sandbox.run(job if environment is None else replace(job, environment=environment))
+    finally:
+        await sandbox.release()
 
 
 def make_job(program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str) -> SandboxJob:

@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-import docker
-
 from agent.sandbox.base import SandboxLimits
 from agent.sandbox.docker.backend import DockerBackend
 from agent.sandbox.docker.engine import DockerEngine
 from agent.sandbox.owner import PREFIX
+from tests.sandbox.conftest import remove_volume
 from tests.sandbox.crowd import RUNS, Crowd
 from tests.sandbox.leftovers import list_containers, take_inventory, wait_for_inventory
 
@@ -36,16 +35,10 @@ async def run_backend(
         yield backend
     finally:
         await backend.close()
-        await asyncio.to_thread(_remove_volume)
+        await asyncio.to_thread(remove_volume, VOLUME)
     assert [line for line in lines if line.startswith("Container ")] == []
     assert await asyncio.to_thread(list_containers) <= before
     assert await wait_for_inventory(inventory) == inventory
-
-
-def _remove_volume() -> None:
-    client = docker.from_env()
-    client.api.remove_volume(VOLUME, force=True)
-    client.close()
 
 
 async def disturb(crowd: Crowd, backend: DockerBackend, disturbance: Coroutine[Any, Any, None]) -> None:

@@ -14,7 +14,7 @@ from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.environments import WheelEnvironments
 from agent.sandbox.dependencies.uv import Uv
 from agent.sandbox.session import SandboxSession
-from tests.sandbox.conftest import make_job, passes
+from tests.sandbox.conftest import make_job, passes, run_once
 from tests.sandbox.stores import get_store, run_in_store
 from tests.sandbox.wheelhouse import make_wheel, use_folder
 
@@ -35,10 +35,8 @@ def index(backend: SandboxBackend, open_folder: Path, monkeypatch: pytest.Monkey
 async def test_a_run_without_its_environment_raises(backend: SandboxBackend) -> None:
     environment = await backend.environments.build([NAME])
     await run_in_store(backend, f"rm -r {environment.key}")
-    sandbox = await backend.acquire()
     with pytest.raises(EnvironmentGone, match="removed"):
-        await sandbox.run(replace(IMPORTS, environment=environment.key))
-    await sandbox.release()
+        await run_once(backend, IMPORTS, environment.key)
     backend.environments.forget(environment.key)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from agent.sandbox.base import SandboxBackend
 from agent.streams import run_concurrently
-from tests.sandbox.conftest import BACKENDS, make_test_job, passes, start
+from tests.sandbox.conftest import BACKENDS, make_test_job, passes, run_once, start
 from tests.sandbox.leftovers import list_children, list_containers, take_inventory, wait_for_inventory
 
 COUNTS = {"docker": 24, "bwrap": 200}
@@ -33,20 +33,11 @@ def measure_memory() -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
 
 
-async def run_once(backend: SandboxBackend, number: int) -> bool:
-    sandbox = await backend.acquire()
-    try:
-        return passes(await sandbox.run(make_test_job(f"assert {number} >= 0")), "test_a")
-    finally:
-        await sandbox.release()
-
-
 async def run_many(backend: SandboxBackend, count: int) -> None:
     """Run `count` programs, each in a separate sandbox."""
-    async for passed in run_concurrently(
-        range(count), lambda number: run_once(backend, number), concurrency=CONCURRENCY
-    ):
-        assert passed
+    jobs = (make_test_job(f"assert {number} >= 0") for number in range(count))
+    async for result in run_concurrently(jobs, lambda job: run_once(backend, job), concurrency=CONCURRENCY):
+        assert passes(result, "test_a")
 
 
 @pytest.mark.long

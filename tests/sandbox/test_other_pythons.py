@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 import shutil
 import sys
@@ -23,9 +22,9 @@ from agent.sandbox.dependencies.environments import DependencyPolicy
 from agent.sandbox.docker.backend import DockerBackend
 from agent.sandbox.docker.images import find_image
 from agent.types import Cause
-from tests.pythons import build_image, copy_python, remove_image
-from tests.sandbox.conftest import BACKENDS, LIMITS, VOLUME, make_job, passes, require_backend
-from tests.sandbox.wheelhouse import make_project_page, make_wheel, use_index
+from tests.pythons import build_python_image, copy_python, remove_image
+from tests.sandbox.conftest import BACKENDS, LIMITS, VOLUME, make_job, passes, require_backend, run_once
+from tests.sandbox.wheelhouse import serve_project, use_index
 
 HERE = "{}.{}".format(*sys.version_info)
 OTHER = "3.9"
@@ -50,7 +49,7 @@ def image(other_python: Path) -> Iterator[str]:
     """An image with another Python."""
     require_backend("docker")
     tag = f"agent-tests:{secrets.token_hex(4)}"
-    build_image(OTHER, other_python, tag)
+    build_python_image(OTHER, other_python, tag)
     yield tag
     remove_image(tag)
 
@@ -88,21 +87,6 @@ async def start_backend(make_backend: MakeBackend) -> AsyncIterator[StartBackend
         await backend.close()
 
 
-async def run(
-    backend: SandboxBackend, program: str, environment: str | None = None, timeout: float = 5.0, **options: str
-) -> bool:
-    sandbox = await backend.acquire()
-    try:
-        return passes(
-            await sandbox.run(
-                dataclasses.replace(make_job(program, timeout=timeout, **options), environment=environment)
-            ),
-            "test_a",
-        )
-    finally:
-        await sandbox.release()
-
-
 IS_OTHER = "import sys\n\n\ndef test_a():\n    assert sys.version_info[:2] == (3, 9)\n"
 
 
@@ -121,14 +105,14 @@ async def test_child_processes_import_the_program_and_its_packages(
 ) -> None:
     backend = await start_backend(python=python)
     environment = await backend.environments.build(["tinything"])
-    assert await run(backend, SPAWNS, environment.key, timeout=30)
+    assert passes(await run_once(backend, make_job(SPAWNS, timeout=30), environment.key), "test_a")
 
 
 @pytest.mark.pyenv
 async def test_programs_run_on_the_requested_python(start_backend: StartBackend) -> None:
     backend = await start_backend(python=OTHER)
     assert backend.describe()["python"].startswith(f"{OTHER}.")
-    assert await run(backend, IS_OTHER)
+    assert passes(await run_once(backend, make_job(IS_OTHER)), "test_a")
 
 
 @pytest.mark.pyenv
@@ -140,9 +124,7 @@ async def test_what_an_older_python_lacks_is_not_the_fault_of_the_snippet(
 ) -> None:
     backend, python = await start_backend(python=OTHER), PythonLanguage()
     program = python.insert("# <candidate>\ndef test_a():\n    assert f() == 1\n", python.inspect(code))
-    sandbox = await backend.acquire()
-    result = await sandbox.run(python.job(program, environment=None, timeout=5.0))
-    await sandbox.release()
+    result = await run_once(backend, python.job(program, environment=None, timeout=5.0))
     assert python.report(program, result).cause is Cause.DEPENDENCY
 
 
@@ -150,13 +132,7 @@ async def test_what_an_older_python_lacks_is_not_the_fault_of_the_snippet(
 def dated_index(httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HTTPServer:
     """An index with the upload times of a project's two versions."""
     uploads = {"1.0": "2016-12-31T23:59:59Z", "2.0": "2017-01-01T00:00:00Z"}
-    page = make_project_page("tinything", uploads)
-    httpserver.expect_request("/simple/tinything/").respond_with_json(
-        page, content_type="application/vnd.pypi.simple.v1+json"
-    )
-    for version in uploads:
-        wheel = make_wheel(tmp_path, "tinything", version)
-        httpserver.expect_request(f"/simple/tinything/{wheel.name}").respond_with_data(wheel.read_bytes())
+    serve_project(httpserver, tmp_path, "tinything", uploads)
     use_index(monkeypatch, f"http://127.0.0.1:{httpserver.port}/simple")
     return httpserver
 

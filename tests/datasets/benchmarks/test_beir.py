@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from agent.errors import InputError, UsageError
 from agent.exports.rows import escape_surrogates
 from agent.retrieval.benchmark import open_benchmark
 from agent.types import Pair
+from tests.evaluation.runs import write_lines
 from tests.exports.runs import export_run, make_run
 
 CORPUS = [
@@ -26,11 +26,6 @@ CORPUS = [
 ]
 QUERIES = [{"_id": "q1", "text": "do a"}, {"_id": "q2", "text": "do b"}, {"_id": "q3", "text": "do c"}]
 CODES = {"d1": "    def a(): pass", "d2": "b def b(): pass", "d3": "def c(): pass"}
-
-
-def write_json_lines(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -43,8 +38,8 @@ def make_qrels(*judgements: tuple[str, str, float], hyphen: str = "-") -> list[d
 
 
 def write_beir(folder: Path, tsv: str = "q1\td1\t2\nq1\td2\t0\nq2\td2\t1\n", split: str = "test") -> Path:
-    write_json_lines(folder / "corpus.jsonl", CORPUS)
-    write_json_lines(folder / "queries.jsonl", QUERIES)
+    write_lines(folder / "corpus.jsonl", CORPUS)
+    write_lines(folder / "queries.jsonl", QUERIES)
     (folder / "qrels").mkdir(exist_ok=True)
     (folder / f"qrels/{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{tsv}")
     return folder
@@ -88,7 +83,7 @@ def test_an_error_locates_a_bad_judgement(tsv: str, cause: str, tmp_path: Path) 
 
 def test_a_snippet_needs_a_text_field_which_may_be_empty_next_to_a_title(tmp_path: Path) -> None:
     write_beir(tmp_path)
-    write_json_lines(
+    write_lines(
         tmp_path / "corpus.jsonl", [*CORPUS, {"_id": "d4", "title": "d", "text": ""}, {"_id": "d5", "code": "pass"}]
     )
     with pytest.raises(InputError, match=r"corpus.jsonl:5: .*'text'.*'code'"):
@@ -103,8 +98,8 @@ def test_an_error_names_the_missing_part(tmp_path: Path, part: str) -> None:
 
 
 def test_all_queries_of_a_folder_without_judgements_are_used(tmp_path: Path) -> None:
-    write_json_lines(tmp_path / "small/corpus.jsonl", CORPUS)
-    write_json_lines(tmp_path / "small/queries.jsonl", QUERIES)
+    write_lines(tmp_path / "small/corpus.jsonl", CORPUS)
+    write_lines(tmp_path / "small/queries.jsonl", QUERIES)
     benchmark = open_benchmark(tmp_path / "small")
     assert (benchmark.name, list(benchmark.queries), benchmark.grades) == ("small", ["q1", "q2", "q3"], {})
     assert benchmark.codes == CODES
@@ -121,8 +116,8 @@ def test_all_splits_of_a_folder_without_judgements_are_used(tmp_path: Path) -> N
 
 
 def test_a_requested_split_without_judgements_is_rejected(tmp_path: Path) -> None:
-    write_json_lines(tmp_path / "corpus.jsonl", CORPUS)
-    write_json_lines(tmp_path / "queries.jsonl", QUERIES)
+    write_lines(tmp_path / "corpus.jsonl", CORPUS)
+    write_lines(tmp_path / "queries.jsonl", QUERIES)
     with pytest.raises(UsageError, match="'test'"):
         open_benchmark(tmp_path, split="test")
 
@@ -216,7 +211,7 @@ def test_an_exported_run_is_read_back(pairs: list[tuple[str, str, int | None]]) 
 
 @pytest.mark.parametrize("text", ["do a", "another text"])
 def test_two_queries_with_one_id_are_an_error(tmp_path: Path, text: str) -> None:
-    write_json_lines(write_beir(tmp_path) / "queries.jsonl", [*QUERIES, {"_id": "q1", "text": text}])
+    write_lines(write_beir(tmp_path) / "queries.jsonl", [*QUERIES, {"_id": "q1", "text": text}])
     with pytest.raises(InputError, match="'q1'"):
         open_benchmark(tmp_path)
 
@@ -227,6 +222,6 @@ def test_grades_in_text_may_be_floats_as_in_parquet(tmp_path: Path) -> None:
 
 def test_a_note_counts_the_queries_with_the_id_of_a_document(tmp_path: Path) -> None:
     names = len(open_benchmark(write_beir(tmp_path)).notes)
-    write_json_lines(tmp_path / "corpus.jsonl", [*CORPUS, {"_id": "q1", "text": "x"}, {"_id": "q3", "text": "y"}])
+    write_lines(tmp_path / "corpus.jsonl", [*CORPUS, {"_id": "q1", "text": "x"}, {"_id": "q3", "text": "y"}])
     notes = open_benchmark(tmp_path).notes  # q3 has no judgement and is therefore not searched
     assert (len(notes), notes[-1].split()[0], "same id" in notes[-1]) == (names + 1, "1", True)

@@ -14,6 +14,7 @@ from agent.datasets.benchmark import Benchmark
 from agent.errors import InputError, UsageError
 from agent.retrieval.benchmark import open_benchmark
 from agent.types import Pair
+from tests.evaluation.runs import write_lines
 from tests.exports.runs import export_run, make_run
 
 CODES = [{"code-idx": 0, "code": "def a(): pass"}, {"code-idx": 7, "code": "def b(): pass"}]
@@ -21,11 +22,6 @@ QUERIES = [
     {"query-idx": 0, "id": "cosqa-train-1", "query": "do a", "code-idx": 7, "label": 1},
     {"query-idx": 1, "id": "cosqa-train-2", "query": "do b", "code-idx": 0, "label": 1},
 ]
-
-
-def write_lines(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 def write(path: Path, value: object) -> Path:

@@ -13,6 +13,7 @@ from agent import Annotation, Annotator, Pair, ScriptedLLM
 from agent.llm.base import Call, Reply
 from agent.llm.gateway import MemoryReplyCache
 from tests.scripts import PAIR, label
+from tests.test_annotator import collect
 
 SNIPPETS = [
     PAIR.model_copy(update={"id": str(n), "code": f"{PAIR.code}# {n}\n", "context": f"found on page {n}"})
@@ -33,8 +34,7 @@ class SlowModel(ScriptedLLM):
 
 
 async def annotate(model: ScriptedLLM, pairs: list[Pair], limit: int | None = None, **options: Any) -> list[Annotation]:
-    async with Annotator(model=model, variant="cosqa", **options) as annotator:
-        return [annotation async for annotation in annotator.annotate(pairs, limit=limit)]
+    return await collect(Annotator(model=model, variant="cosqa", **options), pairs, limit=limit)
 
 
 def select_calls(model: ScriptedLLM, role: str = "judge_intent") -> list[Call]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from agent.pipeline.history import Command, Execution, History, HistoryItem, ModelCall
 from agent.runs.store.run_folder import RunFolder
+from agent.runs.store.run_view import load_run
 from agent.types import Annotation, CaseOutcome, CaseResult, Cause, ErrorInfo, Pair, Status, TestReport, Usage, Verdict
 from tests.histories import make_program
 
@@ -85,6 +88,19 @@ def open_folder(path: Path, *, pairs: Iterable[str | Pair] = "012", **options: A
             **options,
         },
     )
+
+
+def execute_sql(path: Path, statement: str, *values: object) -> list[Any]:
+    """Execute a statement on a database and return its rows."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        return connection.execute(statement, values).fetchall()
+
+
+def read_evidence(folder: Path, pair_id: str = "1") -> History:
+    with load_run(folder) as run:
+        evidence = run.evidence(pair_id)
+    assert evidence is not None
+    return evidence
 
 
 def commit(folder: RunFolder, pair_id: str, **fields: Any) -> None:

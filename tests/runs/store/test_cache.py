@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from agent.errors import RunFolderError
 from agent.llm.base import Reply
 from agent.runs.store.cache import SqliteReplyCache
 from agent.types import Usage
+from tests.runs.store.samples import execute_sql
 
 REPLY = Reply(
     text="def f():\ud800\x00\n",
@@ -101,8 +101,6 @@ def test_an_unreadable_reply_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "cache.sqlite"
     with SqliteReplyCache(path) as cache:
         cache.put("k", REPLY)
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE replies SET reply = x'00'")
-    connection.close()
+    execute_sql(path, "UPDATE replies SET reply = x'00'")
     with SqliteReplyCache(path) as cache, pytest.raises(RunFolderError, match="unreadable"):
         cache.get("k")

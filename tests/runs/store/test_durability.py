@@ -40,12 +40,6 @@ def synced_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-@pytest.fixture
-def sync_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sync after each annotation."""
-    monkeypatch.setattr(run_folder, "SECONDS_BETWEEN_SYNCS", 0.0)
-
-
 class TestOrder:
     def test_replies_are_synced_before_evidence_and_evidence_before_annotations(
         self, tmp_path: Path, synced_names: list[str], monkeypatch: pytest.MonkeyPatch
@@ -61,11 +55,11 @@ class TestOrder:
                 synced_names.clear()
             assert [name for name in synced_names if name in in_order][:3] == in_order
 
-    @pytest.mark.usefixtures("sync_always")
     def test_a_failing_disk_stops_the_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(_descriptor: int) -> None:
             raise OSError(5, "Input/output error")
 
+        monkeypatch.setattr(run_folder, "SECONDS_BETWEEN_SYNCS", 0.0)
         with open_folder(tmp_path / "run") as folder, monkeypatch.context() as broken:
             broken.setattr(os, "fsync", fail)
             with pytest.raises(StorageError, match=r"evidence\.sqlite: "):

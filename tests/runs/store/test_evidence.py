@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import tracemalloc
 import zlib
 from pathlib import Path
@@ -15,19 +14,12 @@ from agent.pipeline.history import ModelCall
 from agent.runs.store import evidence
 from agent.runs.store.evidence import EvidenceStore
 from agent.types import Usage
-from tests.runs.store.samples import make_command, make_evidence, make_pair
+from tests.runs.store.samples import execute_sql, make_command, make_evidence, make_pair
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "evidence.sqlite"
-
-
-def count_rows(path: Path, table: str) -> int:
-    with sqlite3.connect(path) as connection:
-        rows: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-    connection.close()
-    return rows
 
 
 @pytest.mark.parametrize("pair_id", ["a", "", "../../x", "a\x00b", "\ud800", "x" * 100_000, "'; DROP TABLE records"])
@@ -46,11 +38,9 @@ def test_rounds_are_separate_and_a_second_put_replaces_the_first(path: Path) -> 
     store.put(make_evidence("a", make_command("other round")), round=1)
     assert (store.get("a", 2), store.get("b", 1)) == (None, None)
     first, second = store.get("a", 0), store.get("a", 1)
-    assert first is not None
-    assert second is not None
     assert (first.commands[-1].output, second.commands[-1].output) == ("new", "other round")
     store.close()
-    assert count_rows(path, "records") == 2
+    assert execute_sql(path, "SELECT count(*) FROM records") == [(2,)]
 
 
 def make_shared_exchange(
@@ -91,9 +81,7 @@ def test_shared_replies_have_the_key_of_the_first_attempt_and_are_not_replaced(p
 @pytest.mark.parametrize("values", ["('', '', 1, -1, 0, 0, 0)", "('', '', 1, 0, 0, 0, 'much')"])
 def test_damaged_costs_raise(path: Path, values: str) -> None:
     store = EvidenceStore(path)
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"INSERT INTO paid VALUES {values}")
-    connection.close()
+    execute_sql(path, f"INSERT INTO paid VALUES {values}")
     with pytest.raises(RunFolderError, match=r"evidence\.sqlite: .*damaged"):
         store.spent_usd()
 
@@ -104,9 +92,7 @@ def test_damaged_costs_raise(path: Path, values: str) -> None:
 def test_a_damaged_shared_reply_raises(path: Path, content: bytes) -> None:
     store = EvidenceStore(path)
     store.put(make_evidence("a", events=(make_shared_exchange("one", "first"),)))
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE answers SET reply = ?", (content,))
-    connection.close()
+    execute_sql(path, "UPDATE answers SET reply = ?", content)
     with pytest.raises(RunFolderError, match="unreadable"):
         store.find_shared_reply("one")
 
@@ -121,7 +107,6 @@ def test_json_that_pydantic_would_change_or_reject_round_trips(path: Path) -> No
     store = EvidenceStore(path)
     store.put(evidence.model_copy(update={"pair": pair, "events": (model_call,)}))
     stored = store.get("a")
-    assert stored is not None
     assert (stored.pair, stored.model_calls[0].raw) == (pair, deep)
 
 
@@ -129,9 +114,7 @@ def test_files_of_other_programs_are_refused(path: Path, tmp_path: Path) -> None
     path.write_bytes(b"not a database" * 1000)
     with pytest.raises(RunFolderError, match=r"evidence\.sqlite: .*damaged"):
         EvidenceStore(path)
-    with sqlite3.connect(tmp_path / "other") as connection:
-        connection.execute("CREATE TABLE mine (x)")
-    connection.close()
+    execute_sql(tmp_path / "other", "CREATE TABLE mine (x)")
     with pytest.raises(RunFolderError, match="another program"):
         EvidenceStore(tmp_path / "other")
 
@@ -142,18 +125,14 @@ def test_files_of_other_programs_are_refused(path: Path, tmp_path: Path) -> None
 def test_damaged_evidence_of_a_pair_raises(path: Path, record: str, cause: str) -> None:
     store = EvidenceStore(path)
     store.put(make_evidence("a"))
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"UPDATE records SET record = {record}")
-    connection.close()
+    execute_sql(path, f"UPDATE records SET record = {record}")
     with pytest.raises(RunFolderError, match=rf"'a' is damaged .*{cause}"):
         store.get("a")
 
 
 def test_an_oversized_blob_is_refused_without_loading_it(path: Path) -> None:
     EvidenceStore(path).put(make_evidence("a"))
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE records SET record = zeroblob(300000000)")
-    connection.close()
+    execute_sql(path, "UPDATE records SET record = zeroblob(300000000)")
     tracemalloc.start()
     try:
         for read in (lambda: EvidenceStore(path).get("a"), lambda: EvidenceStore(path, read_only=True).get("a")):
@@ -182,9 +161,7 @@ def test_evidence_that_decompresses_beyond_the_limit_is_damaged(path: Path, colu
     store = EvidenceStore(path)
     store.put(make_evidence("a"))
     store.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"UPDATE {column} = ?", (zlib.compress(bytes(64 << 20)),))
-    connection.close()
+    execute_sql(path, f"UPDATE {column} = ?", zlib.compress(bytes(64 << 20)))
     tracemalloc.start()
     try:
         with pytest.raises(RunFolderError, match=r"'a' is damaged .*20 MB"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import shutil
-import sqlite3
 import zlib
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from agent.runs.store.former import update_ablation, update_annotation, update_m
 from agent.runs.store.run_view import load_run
 from agent.runs.store.verify import verify
 from agent.types import Cause, Status
+from tests.runs.store.samples import execute_sql
 from tests.scripts import label, program
 
 FORMER = Path(__file__).parent / "former"
@@ -73,7 +73,6 @@ def test_a_vacuous_or_flaky_test_is_no_evidence(folder: Path) -> None:
             "open": (Status.ERROR, Cause.SNIPPET),
         }
         history = run.evidence("vacuous")
-    assert history is not None
     assert [execution.purpose for execution in history.executions] == ["test", "sentinel"] * 2
     assert [node_run.outcome for node_run in history.node_runs][-2:] == ["decided", "rated"]
 
@@ -113,7 +112,7 @@ def test_malformed_parts_are_left_to_the_validation(update: Update, record: dict
 
 @pytest.mark.parametrize("events", [3, ["visit"], [{"kind": "visit"}, "visit"], [{"kind": []}], [{}]])
 def test_malformed_evidence_is_an_error(folder: Path, events: object) -> None:
-    with sqlite3.connect(folder / "full/evidence.sqlite") as connection:
-        connection.execute("UPDATE records SET record = ?", (zlib.compress(dumps({"events": events})),))
+    record = zlib.compress(dumps({"events": events}))
+    execute_sql(folder / "full/evidence.sqlite", "UPDATE records SET record = ?", record)
     with load_run(folder / "full") as run, pytest.raises(RunFolderError, match="evidence"):
         run.evidence("even")

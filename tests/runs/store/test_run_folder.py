@@ -242,7 +242,6 @@ class TestLocking:
         command = [sys.executable, "-c", LOCKER, str(path)]
         root = Path(__file__).parents[3]
         with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
             assert process.stdout.readline() == "locked\n"
             yield process
             process.kill()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from agent.pipeline.history import NodeRun
 from agent.runs.store import files
 from agent.runs.store.verify import Findings, verify
-from tests.runs.store.samples import make_annotation, make_error, make_evidence, open_folder
+from tests.runs.store.samples import execute_sql, make_annotation, make_error, make_evidence, open_folder
 
 
 def make_visit(label: int | None) -> NodeRun:
@@ -54,12 +53,6 @@ def change_lines(run: Path, change: Callable[[list[bytes]], list[bytes]], name: 
 
 def edit(line: bytes, **fields: object) -> bytes:
     return json.dumps({**json.loads(line), **fields}).encode() + b"\n"
-
-
-def execute_sql(run: Path, statement: str) -> None:
-    with sqlite3.connect(run / "evidence.sqlite") as connection:
-        connection.execute(statement)
-    connection.close()
 
 
 def test_a_finished_run_has_no_problems(run: Path) -> None:
@@ -123,7 +116,7 @@ class TestHostile:
         ["DROP TABLE records", "CREATE TRIGGER t INSERT ON paid BEGIN SELECT 1; END", "UPDATE paid SET cost_usd = 'x'"],
     )
     def test_a_database_of_another_program_is_reported(self, run: Path, statement: str) -> None:
-        execute_sql(run, statement)
+        execute_sql(run / files.EVIDENCE, statement)
         assert locate_only_problem(verify(run)) == ("evidence.sqlite", None, None)
 
 
@@ -172,17 +165,18 @@ class TestLabels:
 class TestEvidence:
     @pytest.mark.parametrize("statement", ["DELETE FROM records", "UPDATE records SET record = x'00'"])
     def test_missing_or_unreadable_evidence_is_reported_for_its_pair(self, run: Path, statement: str) -> None:
-        execute_sql(run, f"{statement} WHERE rowid = 2")
+        execute_sql(run / files.EVIDENCE, f"{statement} WHERE rowid = 2")
         findings = verify(run)
         assert locate_only_problem(findings) == ("evidence.sqlite", None, "b")
         assert re.search(r"\b2\b.*annotations\.jsonl", findings.problems[0].remedy)
 
     def test_a_missing_system_message_is_reported_for_every_pair(self, run: Path) -> None:
-        execute_sql(run, "DELETE FROM texts")
+        execute_sql(run / files.EVIDENCE, "DELETE FROM texts")
         assert verify(run).counts == {"evidence.sqlite": 3}
 
     def test_evidence_of_another_pair_or_attempt_is_reported(self, run: Path) -> None:
-        execute_sql(run, "UPDATE records SET record = (SELECT record FROM records WHERE rowid = 1) WHERE rowid = 3")
+        first = "SELECT record FROM records WHERE rowid = 1"
+        execute_sql(run / files.EVIDENCE, f"UPDATE records SET record = ({first}) WHERE rowid = 3")
         assert locate_only_problem(verify(run))[2] == "c"
         change_lines(run, lambda lines: [edit(lines[0], label=0), *lines[1:]])
         places = [(problem.file, problem.pair) for problem in verify(run).problems]

@@ -20,7 +20,7 @@ from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.bwrap.process import Bubblewrap, BwrapProcess
 from agent.sandbox.interpreter import find_interpreter
 from tests.cli.processes import Process, find_alive, find_descendants
-from tests.sandbox.conftest import LIMITS, make_test_job, passes, start
+from tests.sandbox.conftest import LIMITS, make_test_job, passes, run_once, start
 from tests.sandbox.leftovers import adopt_orphans, list_children
 
 needs_bwrap = pytest.mark.bwrap
@@ -170,7 +170,6 @@ async def test_a_sandbox_ends_when_its_client_is_killed(store: Path) -> None:
     client = await asyncio.create_subprocess_exec(
         sys.executable, "-c", CLIENT, str(store), program, stdout=subprocess.PIPE
     )
-    assert client.stdout is not None
     assert await client.stdout.readline() == b"running\n"
     inside: set[Process] = set()
     for _ in range(500):
@@ -225,10 +224,8 @@ assert os.listdir("/inside") == ["python_harness.pyc", "supervisor.pyc"] or len(
 assert not os.path.exists("/sys")
 assert not os.path.exists("/usr/local/etc") or os.listdir("/usr/local/etc") == []
 """
-    sandbox = await backend.acquire()
-    result = await sandbox.run(make_test_job(body))
+    result = await run_once(backend, make_test_job(body))
     assert passes(result, "test_a"), result.records
-    await sandbox.release()
 
 
 async def test_a_backend_that_is_not_started_refuses_requests() -> None:

@@ -112,7 +112,6 @@ def test_version_2_uses_the_nearest_delegated_group(tmp_path: Path) -> None:
     groups = ControlGroups.find(tmp_path / "fs", write_membership(tmp_path, "0::/user.slice/session/shell\n"))
     assert groups.missing == {}
     group = groups.enter(4711, SandboxLimits(memory=1000, processes=10, cpus=0.5))
-    assert group is not None
     (folder,) = group.folders
     assert folder.is_relative_to(session / PREFIX)
     assert {name: (folder / name).read_text() for name in ("memory.max", "pids.max", "cpu.max", "cgroup.procs")} == {

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent.sandbox.base import SandboxBackend
-from tests.sandbox.conftest import make_job, passes, read_outcomes
+from tests.sandbox.conftest import make_job, passes, read_outcomes, run_once
 from tests.sandbox.stores import publish_wheel, run_in_store
 from tests.sandbox.wheelhouse import make_wheel
 
@@ -80,12 +79,8 @@ async def test_a_program_cannot_change_what_the_next_one_imports(backend: Sandbo
     assert "shared_bricks/__init__.py" in before
     cases = "".join(f"\ndef test_{name}():\n    {attempt}\n" for name, attempt in ATTEMPTS.items())
     program = make_job(_COMMON + cases, [f"test_{name}" for name in ATTEMPTS], timeout=20)
-    sandbox = await backend.acquire()
-    result = await sandbox.run(replace(program, environment=key))
-    await sandbox.release()
+    result = await run_once(backend, program, key)
     messages = [(record.name, record.message) for record in result.records if record.message]
     assert read_outcomes(result) == dict.fromkeys((f"test_{name}" for name in ATTEMPTS), "passed"), messages
     assert await run_in_store(backend, every_byte) == before
-    second = await backend.acquire()
-    assert passes(await second.run(replace(make_job(_READS), environment=key)), "test_a")
-    await second.release()
+    assert passes(await run_once(backend, make_job(_READS), key), "test_a")

@@ -49,6 +49,17 @@ class World:
         body = page if isinstance(page, str | bytes) else json.dumps(page)
         self.server.expect_request(f"/{under}/{name}/").respond_with_data(body, status=status, content_type=kind)
 
+    def record_credentials(self, name: str, server: HTTPServer | None = None, path: str = "/simple/{}/") -> list[Any]:
+        """Serve an established project. Returns a list to which each request adds its credentials."""
+        credentials: list[Any] = []
+
+        def respond(request: Request) -> Response:
+            credentials.append(request.headers.get("Authorization"))
+            return Response(json.dumps(make_project_page(name, OLD)), content_type=JSON)
+
+        (server or self.server).expect_request(path.format(name)).respond_with_handler(respond)
+        return credentials
+
     def handle(self, name: str, handler: Callable[[Request], Response]) -> None:
         self.server.expect_request(f"/simple/{name}/").respond_with_handler(handler)
 
@@ -191,14 +202,8 @@ async def test_a_redirect_to_a_file_is_not_followed(world: World) -> None:
 
 
 async def test_a_password_is_not_sent_to_a_redirect_target(world: World) -> None:
-    credentials: list[str | None] = []
-
-    def respond(request: Request) -> Response:
-        credentials.append(request.headers.get("Authorization"))
-        return Response(json.dumps(make_project_page("moved-thing", OLD)), content_type=JSON)
-
     with HTTPServer() as other:
-        other.expect_request("/elsewhere/").respond_with_handler(respond)
+        credentials = world.record_credentials("moved-thing", other, "/elsewhere/")
         target = other.url_for("/elsewhere/")
         world.handle("moved-thing", lambda _: Response(status=302, headers={"Location": target}))
         world.settings = PackageSources((world.server.url_for("/simple").replace("http://", "http://me:secret@"),))
@@ -224,13 +229,7 @@ async def test_the_password_of_an_index_is_sent_to_it_and_not_logged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    credentials: list[str | None] = []
-
-    def respond(request: Request) -> Response:
-        credentials.append(request.headers.get("Authorization"))
-        return Response(json.dumps(make_project_page("venerable-thing", OLD)), content_type=JSON)
-
-    world.handle("venerable-thing", respond)
+    credentials = world.record_credentials("venerable-thing")
     url = world.server.url_for("/simple").replace("http://", "http://me:s3cr%20et@")
     world.settings = PackageSources((url,))
     assert await world.rule.resolve("venerable_thing") == "venerable-thing"

@@ -30,7 +30,6 @@ def lease_in_process(folder: Path) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         [sys.executable, "-c", _ACQUIRE, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "leased\n"
         yield process
         process.kill()

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 
-import docker
 import pytest
 
 from agent.errors import EnvironmentGone
@@ -16,7 +14,7 @@ from agent.sandbox.base import SandboxBackend, SandboxJob
 from agent.sandbox.dependencies.environments import DependencyPolicy, WheelEnvironments
 from agent.sandbox.dependencies.store import Store, discard
 from agent.sandbox.dependencies.uv import Uv
-from tests.sandbox.conftest import BACKENDS, LIMITS, make_job, passes, require_backend
+from tests.sandbox.conftest import BACKENDS, LIMITS, make_job, passes, remove_volume, require_backend, run_once
 from tests.sandbox.stores import get_store
 from tests.sandbox.wheelhouse import make_wheel, use_folder
 
@@ -48,9 +46,7 @@ async def start_process(
 
         yield start_backend
     if request.param == "docker":
-        client = docker.from_env()
-        client.volumes.get(volume).remove(force=True)
-        client.close()
+        remove_volume(volume)
 
 
 def _docker(volume: str) -> SandboxBackend:
@@ -65,8 +61,8 @@ def _bwrap(store: Path) -> SandboxBackend:
     return BwrapBackend(LIMITS, store=store, pool=1)
 
 
-def _imports(name: str, key: str) -> SandboxJob:
-    return replace(make_job(f"import {name}\ndef test_a(): pass"), environment=key)
+def _imports(name: str) -> SandboxJob:
+    return make_job(f"import {name}\ndef test_a(): pass")
 
 
 async def list_keys(store: Store) -> set[str]:
@@ -83,10 +79,8 @@ async def test_a_store_over_its_limit_removes_the_least_recently_used(start_proc
     store = get_store(backend)
     assert await list_keys(store) == {one.key, three.key}
     assert all(MEGABYTE <= entry.size < 1.1 * MEGABYTE for entry in await store.list_environments())
-    sandbox = await backend.acquire()
     with pytest.raises(EnvironmentGone):
-        await sandbox.run(_imports("two", two.key))
-    await sandbox.release()
+        await run_once(backend, _imports("two"), two.key)
     assert await store.find_lock(two.key) is None
 
 
@@ -98,9 +92,7 @@ async def test_an_environment_in_use_is_not_removed_by_another_process(start_pro
     store = get_store(second)
     assert used.key in await list_keys(store)
     assert used.key not in {entry.key for entry in await discard(store, await store.list_environments())}
-    sandbox = await first.acquire()
-    assert passes(await sandbox.run(_imports("one", used.key)), "test_a")
-    await sandbox.release()
+    assert passes(await run_once(first, _imports("one"), used.key), "test_a")
     first.environments.release(used.key)
     assert [entry.key for entry in await discard(store, await store.list_environments())] == [used.key]
     assert await list_keys(store) == set()

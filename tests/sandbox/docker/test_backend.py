@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import ssl
 import sys
-import tarfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -20,9 +18,9 @@ from agent.errors import ContainerLost, EngineLost, SandboxError, SandboxUnavail
 from agent.sandbox.base import SandboxJob, SandboxLimits
 from agent.sandbox.docker.backend import DockerBackend, remove_orphans
 from agent.sandbox.docker.engine import DockerEngine
-from agent.sandbox.inside import read_source
 from agent.sandbox.owner import Owner
-from tests.sandbox.conftest import make_test_job, passes
+from tests.pythons import build_image, remove_image
+from tests.sandbox.conftest import make_job, make_test_job, passes, remove_volume, run_once
 from tests.sandbox.proxy import Proxy
 from tests.sandbox.stores import publish_wheel, run_in_store
 from tests.sandbox.wheelhouse import make_wheel
@@ -34,19 +32,16 @@ VOLUME = f"test-driven-annotator-tests-{os.getpid()}-backend"
 VERBATIM = "def main(job, emit):\n    exec(compile(job.program, 'program.py', 'exec'), {})\n"
 
 
-def make_verbatim_job(program: str, environment: str | None = None) -> SandboxJob:
+def make_verbatim_job(program: str) -> SandboxJob:
     """Return a job that runs a program verbatim."""
-    return SandboxJob(VERBATIM, program, environment=environment)
+    return SandboxJob(VERBATIM, program)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def volume() -> Iterator[str]:
     """A volume for these tests that is removed afterwards."""
     yield VOLUME
-    client = docker.from_env()
-    for leftover in client.volumes.list(filters={"name": VOLUME}):
-        leftover.remove(force=True)
-    client.close()
+    remove_volume(VOLUME)
 
 
 @pytest.fixture(scope="module")
@@ -135,12 +130,9 @@ async def test_killing_a_container_raises_and_ends_its_sandbox(
 
 async def test_exceeding_the_memory_limit_of_the_container_is_a_result(backend: DockerBackend) -> None:
     """Only the container's limit includes files in tmpfs. The kernel kills the program, not the supervisor."""
-    sandbox = await backend.acquire()
-    result = await sandbox.run(
-        make_test_job("for place in '/tmp', '/work': open(place + '/big', 'wb').write(bytes(1 << 20) * 100)")
-    )
+    body = "for place in '/tmp', '/work': open(place + '/big', 'wb').write(bytes(1 << 20) * 100)"
+    result = await run_once(backend, make_test_job(body))
     assert (result.limit, result.signal, result.clean) == ("memory", 9, False)
-    await sandbox.release()
 
 
 async def test_an_environment_is_not_visible_while_the_interpreter_starts(
@@ -150,10 +142,7 @@ async def test_an_environment_is_not_visible_while_the_interpreter_starts(
     hooks = dict.fromkeys(("sitecustomize.py", "usercustomize.py", "early.pth"), early)
     await publish_wheel(backend, make_wheel(tmp_path, "early", files={**hooks, "iniconfig.py": "OWN = 1"}), "a7")
     program = "import os, iniconfig\ndef test_a(): assert iniconfig.OWN and not os.path.exists('/tmp/early')"
-    sandbox = await backend.acquire()
-    job = SandboxJob(read_source("python_harness"), program, ("test_a",), environment="a7")
-    assert passes(await sandbox.run(job), "test_a")
-    await sandbox.release()
+    assert passes(await run_once(backend, make_job(program), "a7"), "test_a")
 
 
 async def test_environments_of_other_processes_are_found(backend: DockerBackend, tmp_path: Path) -> None:
@@ -245,8 +234,8 @@ async def test_a_remote_engine_serves_sandboxes_and_environments(
     async with start_behind_proxy(certificate if encrypted else None) as (_, remote, _):
         wheel = make_wheel(tmp_path, "tiles", files={"tiles.py": "SIZE = 3\n"})
         await publish_wheel(remote, wheel, f"a3{encrypted}")
-        sandbox = await remote.acquire()
-        result = await sandbox.run(make_verbatim_job("import tiles; print(tiles.SIZE, 'x' * 9000)", f"a3{encrypted}"))
+        job = make_verbatim_job("import tiles; print(tiles.SIZE, 'x' * 9000)")
+        result = await run_once(remote, job, f"a3{encrypted}")
         assert result.stdout == f"3 {'x' * 9000}\n"
 
 
@@ -270,25 +259,14 @@ async def test_a_cut_connection_raises_and_leftover_containers_are_reported(
     await asyncio.to_thread(leftover.remove)
 
 
-def build_image(client: docker.DockerClient, tag: str, dockerfile: str) -> None:
-    """Build an image from a Dockerfile without other files."""
-    context = io.BytesIO()
-    with tarfile.open(fileobj=context, mode="w") as archive:
-        entry = tarfile.TarInfo("Dockerfile")
-        entry.size = len(dockerfile)
-        archive.addfile(entry, io.BytesIO(dockerfile.encode()))
-    context.seek(0)
-    client.images.build(fileobj=context, custom_context=True, tag=tag, rm=True, network_mode="none")
-
-
-async def test_an_image_without_python_is_refused(client: docker.DockerClient) -> None:
+async def test_an_image_without_python_is_refused() -> None:
     tag = f"{VOLUME}:scratch"
-    await asyncio.to_thread(build_image, client, tag, "FROM scratch\nCOPY Dockerfile /\n")
+    await asyncio.to_thread(build_image, tag, "FROM scratch\nCOPY Dockerfile /\n")
     try:
         with pytest.raises(SandboxUnavailable, match="python3"):
             await DockerBackend(LIMITS, image=tag, volume=VOLUME).start(print)
     finally:
-        await asyncio.to_thread(client.images.remove, tag)
+        await asyncio.to_thread(remove_image, tag)
 
 
 async def test_an_unavailable_image_is_refused() -> None:
@@ -303,11 +281,9 @@ RUN chmod 755 /usr/local/bin/python3
 """
 
 
-async def test_a_user_image_cannot_write_to_the_store_of_other_images(
-    backend: DockerBackend, client: docker.DockerClient, tmp_path: Path
-) -> None:
+async def test_a_user_image_cannot_write_to_the_store_of_other_images(backend: DockerBackend, tmp_path: Path) -> None:
     tag = f"{VOLUME}:shim"
-    await asyncio.to_thread(build_image, client, tag, f"FROM {backend.describe()['image']}\n{SHIM}")
+    await asyncio.to_thread(build_image, tag, f"FROM {backend.describe()['image']}\n{SHIM}")
     foreign = DockerBackend(LIMITS, image=tag, volume=VOLUME, pool=0)
     try:
         await foreign.start(print)
@@ -317,4 +293,4 @@ async def test_a_user_image_cannot_write_to_the_store_of_other_images(
         assert await backend.store.find_lock("a8") is None
     finally:
         await foreign.close()
-        await asyncio.to_thread(client.images.remove, tag)
+        await asyncio.to_thread(remove_image, tag)

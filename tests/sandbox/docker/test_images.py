@@ -110,7 +110,6 @@ def test_the_bundled_image_has_python_3_11_and_pins_all_packages() -> None:
     source = ImageSource(find_data_folder("sandbox_images") / "python")
     assert source.parse_base() == ("python:3.11-slim-bookworm", "3.11")
     requirements = source.find_requirements_file()
-    assert requirements is not None
     lines = [line for line in requirements.read_text().splitlines() if not line.startswith("#")]
     assert any(line.startswith("pytest==") for line in lines)
     assert all("==" in line for line in lines)

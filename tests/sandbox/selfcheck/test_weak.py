@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from agent.sandbox.base import CommandResult, ReportLine, RunResult, Sandbox, SandboxBackend, SandboxJob
+from agent.sandbox.base import CommandResult, RunResult, Sandbox, SandboxBackend, SandboxJob
 from agent.sandbox.bwrap.process import Bubblewrap
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.sandbox.selfcheck.check import Canaries, Check, CheckContext, CheckResult, CheckVerdict, open_canaries
 from agent.sandbox.selfcheck.run import CHECKS, run_check
 from tests.sandbox.conftest import LIMITS, start
+from tests.scripts import pass_all
 
 
 @dataclass(eq=False)
@@ -39,12 +40,6 @@ class FakeBackend(SandboxBackend, Sandbox):
         """Do nothing: `acquire` acquired no resources."""
 
 
-def pass_all_cases(job: SandboxJob) -> RunResult:
-    """Report every case as passed."""
-    cases = [record for name in job.cases for record in (ReportLine("start", name), ReportLine("case", name, "passed"))]
-    return RunResult((*cases, ReportLine("end")))
-
-
 def report_nothing(_job: SandboxJob) -> RunResult:
     return RunResult((), exit_code=1)
 
@@ -57,7 +52,7 @@ def canaries() -> Iterator[Canaries]:
 
 @pytest.mark.parametrize("check", CHECKS, ids=str)
 async def test_every_check_can_fail(canaries: Canaries, check: Check) -> None:
-    contexts = [CheckContext(FakeBackend(make, 0), LIMITS, canaries) for make in (pass_all_cases, report_nothing)]
+    contexts = [CheckContext(FakeBackend(make, 0), LIMITS, canaries) for make in (pass_all, report_nothing)]
     assert CheckVerdict.FAILED in [(await run_check(check, context)).verdict for context in contexts]
 
 
@@ -74,7 +69,7 @@ async def test_a_check_of_an_unenforced_limit_is_skipped(canaries: Canaries) -> 
             return {"memory": "cgroups"}
 
     check = next(check for check in CHECKS if check.needs == "memory")
-    result = await run_check(check, CheckContext(PartialBackend(pass_all_cases, 0), LIMITS, canaries))
+    result = await run_check(check, CheckContext(PartialBackend(pass_all, 0), LIMITS, canaries))
     assert result == CheckResult(check.name, check.group, CheckVerdict.NOT_ENFORCED, "cgroups")
 
 
