@@ -91,7 +91,6 @@ class Status(StrEnum):
     FAILED = "failed"
     ERROR = "error"
     TIMEOUT = "timeout"
-    NOT_RUN = "not_run"
 
 
 class Cause(StrEnum):

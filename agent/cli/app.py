@@ -17,7 +17,6 @@ from agent.cli.options import (
     Formats,
     ListOptions,
     Map,
-    ModelOptions,
     PairsFiles,
     PreferOptions,
     ReplayOptions,
@@ -25,6 +24,7 @@ from agent.cli.options import (
     RunFolder,
     RunOptions,
     Sandboxes,
+    ServerOptions,
     TrainOptions,
     Without,
 )
@@ -150,7 +150,7 @@ def doctor(
     quick: Annotated[bool, typer.Option("--quick", help="Skip the self-checks of the sandboxes.")] = False,
     as_json: AsJson = False,
     *,
-    options: ModelOptions,
+    options: ServerOptions,
 ) -> None:
     """Check sandboxes, the package index and models.
 

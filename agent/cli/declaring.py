@@ -52,10 +52,13 @@ def _find_replacement(option: str | None, context: Any) -> str | None:
     if not any(parameter.name == "assignments" for parameter in context.command.params):
         return _RENAMED.get(f"{context.info_name} {option}")
     from agent.cli.reference import describe_settings
+    from agent.config import RENAMED
 
     name = option.lstrip("-").replace("-", "_")
-    examples = {setting.key.rpartition(".")[2]: f"-c {quote(setting.example)}" for setting in describe_settings()}
-    return _RENAMED.get(f"{context.info_name} {option}") or examples.get(name) or examples.get(f"{name}_mb")
+    examples = {setting.key: f"-c {quote(setting.example)}" for setting in describe_settings()}
+    examples |= {old: examples[new] for old, new in RENAMED.items()}
+    by_name = {key.rpartition(".")[2]: example for key, example in examples.items()}
+    return _RENAMED.get(f"{context.info_name} {option}") or by_name.get(name) or by_name.get(f"{name}_mb")
 
 
 def add_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -16,7 +16,7 @@ import typer
 
 from agent import __version__
 from agent.cli.interrupts import run_interruptible
-from agent.cli.options import ModelOptions
+from agent.cli.options import ServerOptions
 from agent.cli.progress import Steps
 from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, print_json, print_text
@@ -63,7 +63,7 @@ class Diagnosis:
     needed: bool = False
 
 
-def run(options: ModelOptions, *, sandbox: str | None, as_json: bool, quick: bool) -> None:
+def run(options: ServerOptions, *, sandbox: str | None, as_json: bool, quick: bool) -> None:
     """Print the findings. Exit with code 1 if a required part does not work or an attack on a sandbox succeeds.
 
     `sandbox` is the name of the backend to check; `auto` checks the selected backend, and None checks all backends.

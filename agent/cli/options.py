@@ -141,7 +141,7 @@ class SettingOptions:
 
 
 @dataclass(frozen=True)
-class ModelOptions(SettingOptions):
+class ServerOptions(SettingOptions):
     """Options for models."""
 
     model: Models = None
@@ -149,14 +149,14 @@ class ModelOptions(SettingOptions):
 
 
 @dataclass(frozen=True)
-class ImportOptions(ModelOptions):
+class ImportOptions(ServerOptions):
     """Options for `agent requests import`."""
 
     cache: Cache = None
 
 
 @dataclass(frozen=True)
-class CallOptions(ModelOptions):
+class CallOptions(ServerOptions):
     """Options for models and model calls."""
 
     prompts: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder with your own prompt templates.")] = (
@@ -311,7 +311,7 @@ class ListOptions:
     )
     errors: Annotated[bool, typer.Option("--errors", help="List only annotations that ended in an error.")] = False
     status: Annotated[
-        Literal["passed", "failed", "error", "timeout", "not_run"] | None,
+        Literal["passed", "failed", "error", "timeout"] | None,
         typer.Option(help="List only annotations whose test has this status."),
     ] = None
     query: Annotated[

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from agent.cli.options import ModelOptions, RunOptions, SettingOptions
+from agent.cli.options import RunOptions, ServerOptions, SettingOptions
 from agent.cli.text import Console, print_text
 from agent.config import Config, validate_settings
 from agent.errors import ConfigError
@@ -80,7 +80,7 @@ class ChosenSettings:
         sources = read_sources(file=options.settings_file)
         _print_sources(console, sources)
         flags, chosen = options.collect_flags(), options.collect_values()
-        if isinstance(options, ModelOptions) and options.model:
+        if isinstance(options, ServerOptions) and options.model:
             chosen["model"] = parse_choices(options.model)
         values = {**merge_sources(sources, {*flags, *chosen, *(overrides or {})}), **chosen}
         settings = read_config(values, options.assignments or (), flags)

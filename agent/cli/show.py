@@ -43,7 +43,7 @@ _MAX_LENGTH = 50_000
 _MAX_LINE_LENGTH = 5_000
 _THEME = "ansi_dark"
 _OUTCOMES = {
-    "passed": "green", "failed": "red", "error": "yellow", "timeout": "yellow", "not_run": "dim",
+    "passed": "green", "failed": "red", "error": "yellow", "timeout": "yellow",
     "not_exercised": "dim",
 }  # fmt: skip
 
@@ -291,7 +291,7 @@ class Page:
             for part in step.parts if prompts else ():
                 if part.kind == "prompt":
                     self.print_section(f"{step.title.partition(':')[0]}: {part.title}", part.text)
-            if step.kind == "visit":
+            if step.kind == "node_run":
                 self.print_section(", ".join((step.title, *step.facts.values())))
             else:
                 self._print_step(step)

@@ -64,7 +64,7 @@ class PartSize:
 
 
 @dataclass(frozen=True)
-class Leak:
+class SplitOverlap:
     """The number of distinct queries and of distinct snippets that occur in both parts."""
 
     parts: tuple[str, str]
@@ -108,7 +108,7 @@ class Description:
     next_rank_matches: int | None
     next_rank_interval: Interval | None
     parts: Mapping[str, PartSize]
-    leaks: list[Leak]
+    leaks: list[SplitOverlap]
     sources: Mapping[str, int]
     licences: Mapping[str, int]
 
@@ -202,7 +202,7 @@ class DescriptionBuilder:
                 for part, own in parts.items()
             },
             leaks=[
-                Leak((one, other), len(queries[one] & queries[other]), len(codes[one] & codes[other]))
+                SplitOverlap((one, other), len(queries[one] & queries[other]), len(codes[one] & codes[other]))
                 for one, other in combinations(parts, 2)
             ],
             sources=dict(self._sources.most_common()),

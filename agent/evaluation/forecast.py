@@ -119,18 +119,18 @@ def forecast_run(pairs: Sequence[Pair], spec: RunSpec, out: Path) -> Forecast | 
         view = stack.enter_context(load_run(out)) if (out / files.MANIFEST).is_file() else None
         if view is not None:
             _check_same_run(view, spec.pipeline.variant, spec.models)
-        turns = [
-            turn
+        work = [
+            pair_round
             for pair in group_by_query(pairs)
-            for turn in (PairRound(pair, number) for number in range(spec.config.runner.rounds))
-            if view is None or not view.index.is_finished(turn.key, retry_errors=spec.retry_errors)
+            for pair_round in (PairRound(pair, number) for number in range(spec.config.runner.rounds))
+            if view is None or not view.index.is_finished(pair_round.key, retry_errors=spec.retry_errors)
         ]
-        if not turns:
+        if not work:
             return None
         replies = None
         if isinstance(spec.cache, Path) and spec.cache.is_file():
             replies = stack.enter_context(SqliteReplyCache(spec.cache, read_only=True))
-        plan = _Plan(turns, spec, replies)
+        plan = _Plan(work, spec, replies)
         finished = [] if view is None else _sample_finished(plan, view)
         if len(finished) < MIN_ANNOTATIONS:
             return _extrapolate(plan, *_assume_costs(plan))
@@ -148,9 +148,9 @@ def _check_same_run(view: RunView, variant: Variant, models: Models) -> None:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The turns to annotate, in order, the run's specification and its opened cache. A turn is a pair in a round."""
+    """The pairs and rounds to annotate, in order, the run's specification and its opened cache."""
 
-    turns: Sequence[PairRound]
+    work: Sequence[PairRound]
     spec: RunSpec
     cache: ReplyCache | None
 
@@ -166,22 +166,22 @@ class _Plan:
 
     @cached_property
     def sample(self) -> list[PairRound]:
-        """A sample of the turns."""
-        return random.Random(0).sample(self.turns, min(_SAMPLE_SIZE, len(self.turns)))
+        """A sample of the pairs and rounds."""
+        return random.Random(0).sample(self.work, min(_SAMPLE_SIZE, len(self.work)))
 
     @cached_property
     def queries_per_turn(self) -> float:
         """Number of calls per annotation for a role whose calls are shared by all pairs with the same query."""
-        return len({(turn.pair.query, turn.round) for turn in self.turns}) / len(self.turns)
+        return len({(pair_round.pair.query, pair_round.round) for pair_round in self.work}) / len(self.work)
 
-    def is_first_reply_cached(self, turn: PairRound) -> bool:
-        """Return whether the reply to the first model call of a turn is cached."""
+    def is_first_reply_cached(self, pair_round: PairRound) -> bool:
+        """Return whether the reply to the first model call of a pair in a round is cached."""
         if self.cache is None:
             return False
-        role, messages = self.first_role, self.render_messages(self.first_role, turn.pair)
+        role, messages = self.first_role, self.render_messages(self.first_role, pair_round.pair)
         schema = None if role.reply is None else build_schema(role.reply)
         kind: ReplyKind = "text" if schema is None else "json"
-        call = Call(role.name, messages, kind, turn.round, turn.pair.id, schema=schema)
+        call = Call(role.name, messages, kind, pair_round.round, pair_round.pair.id, schema=schema)
         return self.cache.get(Gateway(self.spec.models).compute_key(call)) is not None
 
     def is_free(self, role: str) -> bool:
@@ -232,7 +232,7 @@ def _assume_costs(plan: _Plan) -> tuple[dict[str, Cost], float]:
     weights = {"judge_intent": plan.queries_per_turn, "repair": _REPAIRS * unclear}
     by_role, default = {}, 1.0
     for name, role in plan.roles.items():
-        mean = Cost.mean([_assume_cost(plan, role, turn.pair) for turn in plan.sample], len(plan.sample))
+        mean = Cost.mean([_assume_cost(plan, role, pair_round.pair) for pair_round in plan.sample], len(plan.sample))
         by_role[name] = mean.scale(weights.get(name, default))
         default = unclear if role is plan.first_role else default
     return by_role, _SECONDS_OF_EXECUTION * unclear if "execute" in plan.spec.pipeline.variant.nodes else 0.0
@@ -274,7 +274,7 @@ def _extrapolate(plan: _Plan, mean: Mapping[str, Cost], mean_seconds: float, sam
 
     `mean_seconds` is the mean time outside model calls.
     """
-    runner, count = plan.spec.config.runner, len(plan.turns)
+    runner, count = plan.spec.config.runner, len(plan.work)
     roles = {name: cost.scale(count) for name, cost in mean.items()}
     total = Cost.mean(roles.values(), 1)
     parallel = min(runner.llm_calls if runner.concurrency == "auto" else runner.concurrency, runner.llm_calls, count)
@@ -283,7 +283,7 @@ def _extrapolate(plan: _Plan, mean: Mapping[str, Cost], mean_seconds: float, sam
     return Forecast(
         variant=plan.spec.pipeline.variant.name,
         model=plan.spec.models.join_names(),
-        pairs=len({turn.pair.id for turn in plan.turns}),
+        pairs=len({pair_round.pair.id for pair_round in plan.work}),
         annotations=count,
         calls=total.calls,
         input_tokens=total.input_tokens,
@@ -293,5 +293,5 @@ def _extrapolate(plan: _Plan, mean: Mapping[str, Cost], mean_seconds: float, sam
         cost_usd=None if math.isnan(total.cost_usd) else total.cost_usd,
         roles=roles,
         sampled=sampled,
-        in_cache=fmean(plan.is_first_reply_cached(turn) for turn in plan.sample),
+        in_cache=fmean(plan.is_first_reply_cached(pair_round) for pair_round in plan.sample),
     )

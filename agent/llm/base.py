@@ -70,8 +70,8 @@ class Reply:
     `usage` covers every billed attempt of the call. `raw` is the response body, which is JSON-serialisable. `seconds`
     is how long the model took, or None if that was not measured. If `cached` is true, `saved` is the original usage and
     `seconds` is the original duration. `address` is the server's URL, or an empty string for models without a server.
-    `prepaid` is true if the reply was paid for in advance (for example, in a batch) and no turn has counted its usage
-    yet. A turn is one pair in one round. `limits` contains the response headers that start with `x-ratelimit-`, with
+    `prepaid` is true if the reply was paid for in advance (for example, in a batch) and its usage has not been counted
+    yet. `limits` contains the response headers that start with `x-ratelimit-`, with
     names in lower case.
     """
 

@@ -96,7 +96,7 @@ class Transport(Protocol):
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
         """Claim a cached prepaid reply, and count the usage of the reply.
 
-        Return False if another turn (one pair in one round) has already claimed the reply.
+        Return False if another pair or round has already claimed the reply.
         """
 
 
@@ -167,9 +167,9 @@ class Gateway:
         return reply
 
     def mark_prepaid(self, model_calls: Iterable[ModelCall]) -> None:
-        """Mark the paid replies of a turn (one pair in one round) as prepaid.
+        """Mark the paid replies of a pair in one round as prepaid.
 
-        Their usage is then counted when the turn is repeated.
+        Their usage is then counted when this round of the pair is repeated.
         """
         for model_call in model_calls:
             if self._cache is not None and not model_call.cached:
@@ -254,7 +254,7 @@ class Gateway:
         return reply
 
     def _claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
-        """Claim a prepaid reply and count its usage. Return False if another turn has already claimed the reply."""
+        """Claim a prepaid reply and count its usage. Return False if it has already been claimed."""
         if self._transport is not None:
             return self._transport.claim(key, reply, cache)
         claimed = cache.mark(key, prepaid=False)

@@ -83,7 +83,7 @@ class RetrievalScores(RetrievalResult):
     stability: tuple[Stability, ...] | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
-class Comparison(Frozen):
+class SearcherComparison(Frozen):
     """Two searchers compared by one metric on the same queries.
 
     `difference` is the first searcher's mean minus the second searcher's mean. `interval` is a bootstrap interval for
@@ -111,4 +111,4 @@ class Comparisons(RetrievalResult):
     """Paired tests between searchers. `against` is the baseline, or None if all pairs of searchers are compared."""
 
     against: str | None
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[SearcherComparison, ...]

@@ -20,11 +20,11 @@ from agent.retrieval.judging import Labels, read_labels
 from agent.retrieval.measures import DEFAULT_METRICS, QueryRanking, compute_first_rank, get_metric
 from agent.retrieval.rankings import read_trec
 from agent.retrieval.results import (
-    Comparison,
     Comparisons,
     LabelSource,
     MetricValue,
     RetrievalScores,
+    SearcherComparison,
     SearcherScores,
     WhichQueries,
 )
@@ -213,7 +213,7 @@ def average_seeds(
 
 def _compare_pairs(
     scored: ScoredQueries, metric: str, pairs: Sequence[tuple[str, str]], settings: BootstrapSettings
-) -> list[Comparison]:
+) -> list[SearcherComparison]:
     values = {name: np.array(by_metric[metric]) for name, by_metric in scored.values.items()}
     differences = np.array([values[first] - values[second] for first, second in pairs]).T
     differences[abs(differences) < ROUNDING] = 0
@@ -221,7 +221,7 @@ def _compare_pairs(
     bootstrap = iter(adjust_holm([test.bootstrap_p for test in tests if test.bootstrap_p is not None]))
     randomisation = adjust_holm([test.randomisation_p for test in tests])
     return [
-        Comparison(
+        SearcherComparison(
             metric=metric,
             first=first,
             second=second,

@@ -34,14 +34,14 @@ _MODEL_ERRORS = _list_names(ModelError, PairTimeout)
 
 @dataclass(frozen=True)
 class PairRound:
-    """One pair in one round. Each turn yields one annotation."""
+    """One pair in one round. It yields one annotation."""
 
     pair: Pair
     round: int = 0
 
     @property
     def key(self) -> tuple[str, int]:
-        """The key of the turn's annotation."""
+        """The key of the annotation."""
         return self.pair.id, self.round
 
 
@@ -50,7 +50,7 @@ class Job:
 
     `total` is the number of annotations that the job returns (None if unknown). `finished` is the number of these that
     are already in the folder. If there is a run folder, `pairs` is its stored input. `concurrency` returns the current
-    limit on the number of turns in progress. A turn is one pair in one round.
+    limit on the number of `PairRound`s in progress.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Job:
         while True:
             self._deferred = False
             results = run_concurrently(
-                self._iterate_turns(), self._annotate_turn, concurrency=self._concurrency, ordered=self._ordered
+                self._iterate_work(), self._annotate_pair, concurrency=self._concurrency, ordered=self._ordered
             )
             async with aclosing(results):
                 async for result in results:
@@ -118,8 +118,8 @@ class Job:
         place = self.folder.input.place(key[0]) if key[1] < self._rounds else None
         return place is not None and place < self._limit and self._is_finished(key)
 
-    async def _iterate_turns(self) -> AsyncGenerator[PairRound, None]:
-        """Iterate over the turns of at most `limit` pairs. All rounds of a pair come in succession.
+    async def _iterate_work(self) -> AsyncGenerator[PairRound, None]:
+        """Iterate over the pairs and rounds of at most `limit` pairs. All rounds of a pair come in succession.
 
         In the next round of a pair, the provider's prompt cache then still contains the start of the pair's prompt. A
         run that stops early has finished all rounds of some pairs, rather than one round of all pairs.
@@ -130,22 +130,22 @@ class Job:
         async with aclosing(iterate(pairs)) as source:
             while remaining > 0 and (pair := await anext(source, None)) is not None:
                 remaining -= 1
-                for turn in (PairRound(pair, number) for number in range(self._rounds)):
-                    if self._ordered or not (turn.key in self._failed or self._is_finished(turn.key)):
-                        yield turn
+                for work in (PairRound(pair, number) for number in range(self._rounds)):
+                    if self._ordered or not (work.key in self._failed or self._is_finished(work.key)):
+                        yield work
 
-    async def _annotate_turn(self, turn: PairRound) -> Annotation | None:
+    async def _annotate_pair(self, work: PairRound) -> Annotation | None:
         folder = self.folder
-        if folder is not None and self._is_finished(turn.key):
-            annotation = folder.annotation(*turn.key)
+        if folder is not None and self._is_finished(work.key):
+            annotation = folder.annotation(*work.key)
             if annotation is not None:
                 return annotation
-        self._spec.check_pair(turn.pair)
-        recorder, values = Recorder(turn.pair), {"pair": turn.pair.id, "round": turn.round, "variant": self._variant}
+        self._spec.check_pair(work.pair)
+        recorder, values = Recorder(work.pair), {"pair": work.pair.id, "round": work.round, "variant": self._variant}
         try:
             async with self._budget.enforce_deadline():
                 with self._spec.tracer.span("pair", "pair", **values) as record:
-                    annotation = await self._runner.annotate(turn.pair, turn.round, recorder)
+                    annotation = await self._runner.annotate(work.pair, work.round, recorder)
                     error = annotation.error and annotation.error.type
                     record(label=annotation.label, decided_by=annotation.decided_by, error=error)
         except Deferred:
@@ -158,7 +158,7 @@ class Job:
         if folder is not None:
             folder.commit(annotation, recorder.history)
         if annotation.error is not None and self._batches is not None:
-            self._failed.add(turn.key)  # later passes of this session skip it
+            self._failed.add(work.key)  # later passes of this session skip it
         self._breaker.count(annotation, recorder.history)
         return annotation
 

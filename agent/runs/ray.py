@@ -52,7 +52,7 @@ _End = tuple[Annotation | Exception | None, Iterable[HistoryItem]]
 
 
 @dataclass(eq=False)
-class _PairRound:
+class _Assignment:
     """A pair and round assigned to a worker. `paid` lists the calls that have been answered.
 
     `context` contains the current tracing span.
@@ -170,7 +170,7 @@ class RayEngine:
                 if dead := {"raylet", "gcs_server"} & list_dead_processes(self.ray):
                     raise Outage(f"Ray has exited on this machine ({', '.join(dead)})")
                 if ready := [handle for handle in self._handles if handle.sandbox is not None]:
-                    return min(ready, key=lambda handle: len(handle.turns))
+                    return min(ready, key=lambda handle: len(handle.assignments))
                 if all(failures := [handle.failure for handle in self._handles]):
                     raise failures[0] or AgentError("no worker can start")
                 self.emit(Waiting("no Ray worker is ready", 1))
@@ -215,10 +215,10 @@ class RayRunner:
     async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
         self.engine.emit(PairStarted(pair.id, round_number))
         for _ in range(_MAX_LOSSES):
-            handle, turn = await self.engine.wait_for_worker(), _PairRound(self.gateway)
-            events: Iterable[HistoryItem] = turn.paid
+            handle, assignment = await self.engine.wait_for_worker(), _Assignment(self.gateway)
+            events: Iterable[HistoryItem] = assignment.paid
             try:
-                outcome, events = await handle.run_turn(turn, pair, round_number)
+                outcome, events = await handle.annotate(assignment, pair, round_number)
             finally:
                 for event in events:
                     recorder.add(event)
@@ -226,7 +226,7 @@ class RayRunner:
                 raise outcome
             if outcome is not None:
                 return outcome
-            self.on_abandoned(turn.paid)
+            self.on_abandoned(assignment.paid)
         raise Outage(
             f"{_MAX_LOSSES} workers were lost while annotating pair {pair.id!r}; this pair may have caused the crashes"
         )
@@ -238,7 +238,7 @@ class _WorkerHandle:
     def __init__(self, engine: RayEngine) -> None:
         self.sandbox: SandboxInfo | None = None
         self.failure: AgentError | None = None
-        self.turns: dict[int, _PairRound] = {}
+        self.assignments: dict[int, _Assignment] = {}
         self._engine = engine
         self._ray = engine.ray
         self._actor: Any = None
@@ -250,18 +250,18 @@ class _WorkerHandle:
         self._on_event = engine.emit
         self._task = asyncio.ensure_future(self._supervise())
 
-    async def run_turn(self, turn: _PairRound, pair: Pair, round_number: int) -> _End:
-        """Run a turn (one round of a pair). Return the outcome (None if the worker was lost) and the events."""
+    async def annotate(self, assignment: _Assignment, pair: Pair, round_number: int) -> _End:
+        """Annotate a pair in one round. Return the outcome (None if the worker was lost) and the events."""
         number = next(self._engine.numbers)
-        self.turns[number] = turn
-        self._send("turn", number, pair, round_number)
+        self.assignments[number] = assignment
+        self._send("annotate", number, pair, round_number)
         try:
-            return await turn.end.get()
+            return await assignment.end.get()
         except asyncio.CancelledError:
             self._send("drop", number)
             raise
         finally:
-            del self.turns[number]
+            del self.assignments[number]
 
     async def close(self) -> None:
         self._task.cancel()
@@ -290,7 +290,7 @@ class _WorkerHandle:
                 if self.sandbox is not None:
                     message = (
                         f"the worker on {self.sandbox.node} was lost. Starting another worker; "
-                        f"{plural(len(self.turns), 'pair')} will be annotated again."
+                        f"{plural(len(self.assignments), 'pair')} will be annotated again."
                     )
                 elif isinstance(error, errors.RayTaskError):
                     cause = error.cause
@@ -307,8 +307,8 @@ class _WorkerHandle:
         self.sandbox, actor, self._actor, self._out = None, self._actor, None, []
         for task, _ in self._calls.values():
             task.cancel()
-        for turn in self.turns.values():
-            turn.end.put_nowait((None, ()))
+        for assignment in self.assignments.values():
+            assignment.end.put_nowait((None, ()))
         if actor is not None:
             self._ray.kill(actor)
 
@@ -328,14 +328,14 @@ class _WorkerHandle:
             for name, *arguments in pickle.loads(data):
                 getattr(self, f"_on_{name}")(*arguments)
         except Exception as error:  # noqa: BLE001 - raised by a listener; ends the run as with the local engine
-            for turn in self.turns.values():
-                turn.end.put_nowait((error, turn.paid))
+            for assignment in self.assignments.values():
+                assignment.end.put_nowait((error, assignment.paid))
 
-    def _on_ask(self, number: int, turn_number: int, call: Call, key: str) -> None:
-        if turn_number in self.turns:
-            turn, replies = self.turns[turn_number], asyncio.Queue[_WorkerReply]()
-            coroutine = self._answer_call(number, turn, call, key, replies)
-            task = asyncio.get_running_loop().create_task(coroutine, context=turn.context)
+    def _on_ask(self, number: int, assignment_number: int, call: Call, key: str) -> None:
+        if assignment_number in self.assignments:
+            assignment, replies = self.assignments[assignment_number], asyncio.Queue[_WorkerReply]()
+            coroutine = self._answer_call(number, assignment, call, key, replies)
+            task = asyncio.get_running_loop().create_task(coroutine, context=assignment.context)
             self._calls[number] = task, replies
             task.add_done_callback(lambda _task: self._calls.pop(number))
 
@@ -348,11 +348,11 @@ class _WorkerHandle:
             self._calls[number][1].put_nowait(reply)
 
     def _on_end(self, number: int, end: _End) -> None:
-        if number in self.turns:
-            self.turns[number].end.put_nowait(end)
+        if number in self.assignments:
+            self.assignments[number].end.put_nowait(end)
 
     async def _answer_call(
-        self, number: int, turn: _PairRound, call: Call, key: str, replies: asyncio.Queue[_WorkerReply]
+        self, number: int, assignment: _Assignment, call: Call, key: str, replies: asyncio.Queue[_WorkerReply]
     ) -> None:
         async def make(call: Call) -> Reply:
             """Tell the worker to call its model, and wait for the reply."""
@@ -366,11 +366,11 @@ class _WorkerHandle:
 
         answer: Reply | Exception
         try:
-            answer = reply = await turn.gateway.ask(call, key, model=_WorkerModel(turn.gateway, call, make))
-        except Exception as error:  # noqa: BLE001 - raised in the worker, and returned with the turn
+            answer = reply = await assignment.gateway.ask(call, key, model=_WorkerModel(assignment.gateway, call, make))
+        except Exception as error:  # noqa: BLE001 - raised in the worker, and returned with the assignment
             answer = make_picklable(error)
             reply = Reply("", usage=(isinstance(error, ModelError) and error.usage) or Usage())
-        turn.paid.append(
+        assignment.paid.append(
             ModelCall(role=call.role, key=key, messages=(), reply=reply.text, model=reply.model, usage=reply.usage)
         )
         self._send("answer", number, answer)

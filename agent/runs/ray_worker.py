@@ -2,8 +2,8 @@
 
 Each model call first goes to the driver, which has the cache, budget and limits for all workers. The run therefore does
 not depend on the state of a worker, which may be lost at any time. Messages in both directions are tuples that contain
-the name of an action and its arguments. The first argument is usually the number of a turn (a pair and a round) or of
-a call.
+the name of an action and its arguments. The first argument is usually the number of an assignment (a pair and a round)
+or of a call.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from agent.types import Annotation, Pair
 
 PACKAGE = "test-driven-annotator"
 Message = tuple[Any, ...]
-_turn: ContextVar[int] = ContextVar("turn")
+_assignment: ContextVar[int] = ContextVar("assignment")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Worker:
         self._out: list[Message] = []
         self._has_messages = asyncio.Event()
         self._resources = AsyncExitStack()
-        self._turns: dict[int, asyncio.Task[None]] = {}
+        self._assignments: dict[int, asyncio.Task[None]] = {}
 
     async def start(self, driver_version: str, spec: bytes, folder: str | None = None) -> SandboxInfo:
         """Set up the models, the sandbox and the runner, and return where programs run.
@@ -110,24 +110,24 @@ class Worker:
             getattr(self._gateway if name == "answer" else self, name)(*arguments)
 
     async def close(self) -> None:
-        """Cancel all turns, and close sandboxes and connections."""
-        for task in self._turns.values():
+        """Cancel all assignments, and close sandboxes and connections."""
+        for task in self._assignments.values():
             task.cancel()
-        await asyncio.gather(*self._turns.values(), return_exceptions=True)
+        await asyncio.gather(*self._assignments.values(), return_exceptions=True)
         await self._resources.aclose()
 
-    def turn(self, number: int, pair: Pair, round_number: int) -> None:
-        """Start a turn: annotate a pair in one round."""
-        task = self._turns[number] = asyncio.ensure_future(self._work(number, pair, round_number))
-        task.add_done_callback(lambda _task: self._turns.pop(number))
+    def annotate(self, number: int, pair: Pair, round_number: int) -> None:
+        """Start to annotate a pair in one round."""
+        task = self._assignments[number] = asyncio.ensure_future(self._work(number, pair, round_number))
+        task.add_done_callback(lambda _task: self._assignments.pop(number))
 
     def drop(self, number: int) -> None:
-        """Cancel a turn (one round of a pair)."""
-        if number in self._turns:
-            self._turns[number].cancel()
+        """Cancel the annotation of a pair in one round."""
+        if number in self._assignments:
+            self._assignments[number].cancel()
 
     async def _work(self, number: int, pair: Pair, round_number: int) -> None:
-        _turn.set(number)
+        _assignment.set(number)
         recorder = Recorder(pair)
         try:
             outcome: Annotation | Exception = await self._runner.annotate(pair, round_number, recorder)
@@ -158,7 +158,7 @@ class RemoteGateway(Gateway):
         answers = self._answers[number] = asyncio.Queue[Reply | Exception | None]()
         # The driver needs neither the variables nor the schema.
         self._send(
-            ("ask", number, _turn.get(), replace(call, variables={}, schema=None), key or self.compute_key(call))
+            ("ask", number, _assignment.get(), replace(call, variables={}, schema=None), key or self.compute_key(call))
         )
 
         async def on_wait(wait: Wait) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from agent.retrieval.folder import COMPARISON, SCORES, RankingRecord, RetrievalFolder
-from agent.retrieval.results import Comparison, Comparisons, RetrievalScores
+from agent.retrieval.results import Comparisons, RetrievalScores, SearcherComparison
 from agent.retrieval.significance import Stability
 from agent.text import Figure, Table, build_figure, build_table, plural
 from agent.views.charts import Chart, Dot, build_dot, draw_intervals, draw_lines, format_label
@@ -84,7 +84,7 @@ def build_comparison_figures(comparisons: Comparisons) -> list[Figure]:
     return [*figures, build_figure("Comparisons", _describe_comparison(comparisons))]
 
 
-def _build_differences(level: float, metric: str, group: Iterator[Comparison]) -> Figure:
+def _build_differences(level: float, metric: str, group: Iterator[SearcherComparison]) -> Figure:
     dots, rows = [], []
     for pair in group:
         name = f"{pair.first} − {pair.second}"

@@ -15,7 +15,7 @@ from agent.types import Annotation, Cause, Comparison, Pair, Preference, Status,
 TEXT_LIMIT = 60_000
 PartKind = Literal["prose", "code", "reply", "prompt", "console", "outcomes"]
 StoryStepKind = Literal[
-    "query", "context", "code", "fields", "reply", "program", "execution", "rerun", "command", "visit", "test",
+    "query", "context", "code", "fields", "reply", "program", "execution", "rerun", "command", "node_run", "test",
     "simulated", "label",
 ]  # fmt: skip
 
@@ -81,7 +81,7 @@ def iterate_event_steps(history: History) -> Iterator[StoryStep]:
                 text = f"$ {event.command}\n{event.output.rstrip()}".rstrip()
                 yield StoryStep("command", f"command: {event.outcome}", (Part(text, kind="console"),))
             case NodeRun():
-                yield StoryStep("visit", f"{event.node}: {event.outcome}", (), {"time": f"{event.seconds:.2f} s"})
+                yield StoryStep("node_run", f"{event.node}: {event.outcome}", (), {"time": f"{event.seconds:.2f} s"})
 
 
 def iterate_result_steps(annotation: Annotation, history: History | None) -> Iterator[StoryStep]:

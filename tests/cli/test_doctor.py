@@ -13,12 +13,12 @@ import pytest
 import typer
 
 from agent.cli import doctor
-from agent.cli.options import ModelOptions
+from agent.cli.options import ServerOptions
 from agent.sandbox.select import BACKENDS
 from tests.cli.commands import CommandResult, Commands, make_environment, reply
 from tests.llm.server import Answer, ChatServer, Request, blank, fails, free_port, says, unauthorized
-from tests.sandbox.selfcheck.test_weak import FakeBackend, pass_all_cases
-from tests.scripts import screen
+from tests.sandbox.selfcheck.test_weak import FakeBackend
+from tests.scripts import pass_all, screen
 
 # without index and engine, so that results are quick and the same everywhere
 ALONE = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_CONFIG_FILE": "/dev/null", "DOCKER_HOST": "tcp://127.0.0.1:9"}
@@ -159,9 +159,9 @@ def test_sandbox_is_attacked_and_unenforced_limits_are_listed(agent: Commands) -
 def test_failed_check_exits_with_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for name in reversed(tuple(BACKENDS)):  # monkeypatch restores them in reverse order
         monkeypatch.delitem(BACKENDS, name)  # type: ignore[arg-type]
-    monkeypatch.setitem(BACKENDS, "credulous", lambda _config: FakeBackend(pass_all_cases, 0, "credulous"))  # type: ignore[arg-type]
+    monkeypatch.setitem(BACKENDS, "credulous", lambda _config: FakeBackend(pass_all, 0, "credulous"))  # type: ignore[arg-type]
     with pytest.raises(typer.Exit) as result:
-        doctor.run(ModelOptions(model=["heuristic"]), sandbox=None, as_json=True, quick=False)
+        doctor.run(ServerOptions(model=["heuristic"]), sandbox=None, as_json=True, quick=False)
     broken = [f for f in json.loads(capsys.readouterr().out) if f["part"] == "check"]
     assert result.value.exit_code == 1
     assert not any(finding["works"] for finding in broken)

@@ -72,6 +72,7 @@ def test_options_for_settings_are_validated(agent: Commands) -> None:
 @pytest.mark.parametrize(("command", "replacement"), [
     ("annotate p.jsonl --thinking off", ["-c thinking=off"]),
     ("exec t.py --memory 5", ["-c sandbox.memory_mb=1024"]),
+    ("annotate p.jsonl --audit-screen 0.1", ["-c pipeline.screen_audit_rate=0.02"]),
     ("corpus answer a -o b.jsonl --extra-body {}", ["-c 'extra_body={\"top_k\":20}'"]),
     ("corpus fill a -o b.jsonl --attempts 3", ["--snippets-per-query"]),
     ("train data -o model --temperature 1", ["--softmax-temperature"]),

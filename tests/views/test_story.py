@@ -52,7 +52,7 @@ def test_steps_follow_the_order_of_events() -> None:
     steps = [
         ("reply", "screen", "$0.0000"),
         ("reply", "screen", "cache"),
-        ("visit", "screen", "unclear"),
+        ("node_run", "screen", "unclear"),
         ("program", "program 1", ""),
         ("execution", "execution 1", "program 1: error, 0.00 s"),
         ("command", "command", "installed"),
@@ -119,7 +119,7 @@ def test_pages_refer_to_shared_prompts_by_number_or_omit_prompts() -> None:
     assert [part.get("shared", part.get("text")) for part in shared[0]["parts"]][:2] == [7, "prompt of screen"]
     bare = as_json(iterate_event_steps(HISTORY))
     assert "prompt of" not in str(bare)
-    assert bare[2] == {"kind": "visit", "title": "screen: unclear", "facts": {"time": "1.50 s"}}
+    assert bare[2] == {"kind": "node_run", "title": "screen: unclear", "facts": {"time": "1.50 s"}}
 
 
 def label(**fields: Any) -> Annotation:

@@ -30,7 +30,7 @@ function buildPart(part, name) {
 
 // `shared` contains the system messages that the page stores once for many pairs. Parts refer to them by index.
 function buildStep(step, open, shared) {
-  if (step.kind === "visit") return make("p", { class: "visit quiet small" }, [step.title, ...Object.values(step.facts ?? {})].join(", "));
+  if (step.kind === "node_run") return make("p", { class: "node-run quiet small" }, [step.title, ...Object.values(step.facts ?? {})].join(", "));
   const parts = step.parts ?? [];
   const prompts = parts.filter(({ kind }) => kind === "prompt")
     .map((part) => [make("h4", {}, part.title), buildText(part.shared === undefined ? part.text : shared[part.shared], part.title)]);
