@@ -91,6 +91,7 @@ class Status(StrEnum):
     FAILED = "failed"
     ERROR = "error"
     TIMEOUT = "timeout"
+    NOT_RUN = "not_run"
 
 
 class Cause(StrEnum):

@@ -311,7 +311,7 @@ class ListOptions:
     )
     errors: Annotated[bool, typer.Option("--errors", help="List only annotations that ended in an error.")] = False
     status: Annotated[
-        Literal["passed", "failed", "error", "timeout"] | None,
+        Literal["passed", "failed", "error", "timeout", "not_run"] | None,
         typer.Option(help="List only annotations whose test has this status."),
     ] = None
     query: Annotated[

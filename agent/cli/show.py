@@ -43,7 +43,7 @@ _MAX_LENGTH = 50_000
 _MAX_LINE_LENGTH = 5_000
 _THEME = "ansi_dark"
 _OUTCOMES = {
-    "passed": "green", "failed": "red", "error": "yellow", "timeout": "yellow",
+    "passed": "green", "failed": "red", "error": "yellow", "timeout": "yellow", "not_run": "dim",
     "not_exercised": "dim",
 }  # fmt: skip
 

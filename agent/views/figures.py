@@ -18,7 +18,7 @@ LABELS: Mapping[str, str] = {
     "1": "good", "0": "bad", "undecided": "muted", "no_intent": "accent-2", "error": "error",
 }  # fmt: skip
 _OUTCOMES = {
-    "passed": "good", "failed": "bad", "error": "warn", "timeout": "accent-2",
+    "passed": "good", "failed": "bad", "error": "warn", "timeout": "accent-2", "not_run": "muted",
 }  # fmt: skip
 _NO_CAUSE = "no failure"
 _CAUSES = {
