@@ -66,7 +66,8 @@ async def answer_questions(
         try:
             status, answer = read_answer(await gateway.ask(Call(ANSWER.name, messages, pair_id=row["id"])))
         except (ModelError, UnreadableReply) as error:
-            status, cause = "error", f"{type(error).__name__}: {error}"
+            status = "error"
+            cause = f"{type(error).__name__}: {error}"
         return {**row, "answer": answer, "status": status, "error": cause, "model": model}
 
     errors = 0

@@ -27,9 +27,11 @@ from agent.types import Progress
 Array = Any  # a NumPy array
 # Scores are rounded, so that snippets tie if their scores differ only by rounding errors: weighted sums of cosines to
 # `_DECIMALS`, sums of reciprocal ranks to `_RANK_DECIMALS` (for two searchers, distinct sums differ by over 7e-13).
-_DECIMALS, _RANK_DECIMALS = 7, 15
+_DECIMALS = 7
+_RANK_DECIMALS = 15
 _MAX_CODES, _MAX_SCORES = 4_096, 4_000_000  # per shard and searcher
-RRF_DEPTH, _RRF_CONSTANT = 1_000, 60
+RRF_DEPTH = 1_000
+_RRF_CONSTANT = 60
 
 
 class BestCodes:
@@ -41,7 +43,8 @@ class BestCodes:
 
     def __init__(self, queries: int, top: int, searchers: int) -> None:
         shape = (queries, top)
-        self.positions, self.scores = np.full(shape, -1, np.int32), np.full(shape, -np.inf)
+        self.positions = np.full(shape, -1, np.int32)
+        self.scores = np.full(shape, -np.inf)
         self.parts = np.full((queries, top, searchers), np.nan)
 
     def merge(self, queries: Array, positions: Array, scores: Array, parts: Array) -> None:
@@ -156,7 +159,8 @@ def fuse_ranks(rankings: Mapping[str, Sequence[tuple[Array, Array]]], top: int) 
     own = {name: np.full((queries, top), -1, np.int32) for name in rankings}
     for query, results in enumerate(zip(*rankings.values(), strict=True)):
         positions = np.unique(np.concatenate([ranked for ranked, _ in results]))
-        parts, sums = np.full((len(positions), len(results)), np.nan), np.zeros(len(positions))
+        parts = np.full((len(positions), len(results)), np.nan)
+        sums = np.zeros(len(positions))
         for searcher, (name, (ranked, scores)) in enumerate(zip(rankings, results, strict=True)):
             places = np.searchsorted(positions, ranked)
             sums[places] += 1 / (_RRF_CONSTANT + 1 + np.arange(len(ranked)))
@@ -205,7 +209,8 @@ def read_items(path: Path, kind: Literal["query", "code"], mapping: FieldMap = N
         InputError: the file cannot be read or is empty, a field is missing or blank, or an id is repeated.
         ExtraMissing: the libraries for the file's format are not installed.
     """
-    items, names = dict[str, Item](), Fields(mapping, CODES if kind == "code" else QUERIES, optional=True).names
+    items = dict[str, Item]()
+    names = Fields(mapping, CODES if kind == "code" else QUERIES, optional=True).names
     for row in read_rows(path):
         identifier = row.get_id(*names["id"])
         if identifier in items:
@@ -230,9 +235,12 @@ def propose_codes(
     Raises:
         ExtraMissing, UsageError, StorageError, RunStopped: see `Searcher.index`.
     """
-    results, notes, top = dict[str, Any](), list[str](), min(rules.top, len(codes))
+    results = dict[str, Any]()
+    notes = list[str]()
+    top = min(rules.top, len(codes))
     while searchers:
-        name, searcher = searchers[0].name, searchers.pop(0)
+        name = searchers[0].name
+        searcher = searchers.pop(0)
         report = partial(lambda name, step, *amounts: progress(f"{name}: {step}", *amounts), name)
         if rules.combine == "rrf":
             searcher.index(codes, report)
@@ -250,7 +258,9 @@ def write_pairs(
     writer: CorpusWriter, queries: Iterable[Item], codes: Sequence[Item], proposals: Proposals, rules: CandidateRules
 ) -> tuple[Counter[int], list[str]]:
     """Write the pairs that meet the rules. Return the uses of each used snippet, and the queries without pairs."""
-    uses, unanswered, best = Counter[int](), list[str](), proposals.best
+    uses = Counter[int]()
+    unanswered = list[str]()
+    best = proposals.best
     tables = best.positions, best.scores, best.parts.round(7) + 0.0, _find_removed(best, rules)
     for query, *rows in zip(queries, *tables, strict=True):
         before = writer.kept

@@ -47,7 +47,8 @@ RECORD = ("id", "code", "language", "docstring", *_PLACE[1:], "sha256", "cluster
 """The fields of a record."""
 
 _MAX_NOTEBOOK_SIZE = 20_000_000  # notebooks contain images
-_TASK_ITEMS, _TASK_SIZE = 50, 250_000
+_TASK_ITEMS = 50
+_TASK_SIZE = 250_000
 _TASKS_PER_JOB = 4
 _MAX_LISTED = 5
 _TABLES = """
@@ -94,7 +95,9 @@ def extract_codes(
         InputError: there is no function, or two functions have the same id.
         RunStopped: a process was killed, or the temporary file of the functions cannot be written.
     """
-    summary, table, done = CodeSummary(), _CodeTable(), 0
+    summary = CodeSummary()
+    table = _CodeTable()
+    done = 0
     total = None if any(map(_is_dataset, sources)) else len(sources)
     work = partial(_extract, filters=tuple(filters), language=language)
     with closing(_map_in_processes(work, _make_tasks(sources, Fields(mapping, CODES).names), jobs)) as results:
@@ -117,7 +120,8 @@ def extract_codes(
         cause = next(places, "Pass folders with .py or .ipynb files, or dataset files, such as 'data/*.jsonl'")
         raise InputError(f"found no functions and no snippets. {cause}")
     summary.clusters = table.write(writer, progress, clusters=clusters)
-    summary.kept, summary.removed = writer.kept, writer.removed - summary.damaged
+    summary.kept = writer.kept
+    summary.removed = writer.removed - summary.damaged
     summary.functions = summary.kept + summary.merged + summary.removed.total()
     return summary
 
@@ -168,14 +172,16 @@ class _CodeTable:
 
 
 def _make_tasks(sources: Sequence[SourceFile | Found], names: Names) -> Iterator[_Task]:
-    task, size = list[SourceFile | Found](), 0
+    task = list[SourceFile | Found]()
+    size = 0
     for source in sources:
         for item in iterate_rows(source, names) if _is_dataset(source) else [source]:
             task.append(item)
             size += item.size if isinstance(item, SourceFile) else len(item.code or "")
             if len(task) == _TASK_ITEMS or size >= _TASK_SIZE:
                 yield task
-                task, size = [], 0
+                task = []
+                size = 0
     yield task
 
 
@@ -233,7 +239,8 @@ def _extract(task: _Task, filters: Iterable[str], language: str | None) -> _Resu
 
 
 def _find_reason(found: Found, filters: Iterable[str], language: str | None) -> str | None:
-    code, docstring = found.code or "", found.fields["docstring"]
+    code = found.code or ""
+    docstring = found.fields["docstring"]
     if found.fields["language"] != "python":
         return "other language" if language else "not Python" if filters else None
     if language and (kind := classify_non_python(code)):
@@ -243,7 +250,8 @@ def _find_reason(found: Found, filters: Iterable[str], language: str | None) -> 
 
 def _describe(found: Found) -> Found:
     """Complete the name and the docstring of a row whose code is exactly one function."""
-    name, docstring = found.fields.get("name"), found.fields.get("docstring")
+    name = found.fields.get("name")
+    docstring = found.fields.get("docstring")
     if found.code is None or found.fields["language"] != "python" or (name and docstring):
         return found
     function = describe_function(found.code)

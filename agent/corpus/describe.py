@@ -21,7 +21,8 @@ from agent.runs.store import files
 from agent.runs.store.run_view import load_run
 
 MISSING = "missing"
-SOURCE, LICENCE = ("repository", "source"), ("licence", "license")
+SOURCE = ("repository", "source")
+LICENCE = ("licence", "license")
 _STATUSES = ("1", "0", "undecided", "no_intent", "error", "none")
 _MAX_NAME_LENGTH = 200
 _RANK = re.compile(r"([1-9][0-9]{0,2})(?:\.0)?")
@@ -144,16 +145,20 @@ class DescriptionBuilder:
     def __init__(self, run_pairs: int = 0) -> None:
         self.pairs = 0
         self._run_pairs = run_pairs
-        self._queries, self._codes = _Texts(), _Texts()
+        self._queries = _Texts()
+        self._codes = _Texts()
         self._labels: dict[tuple[int, int], int] = {}  # by query and code
         self._statuses = defaultdict[str | None, Counter[str]](Counter)  # of each part
         self._ranks = defaultdict[str | None, Counter[tuple[int, int]]](Counter)  # and labels, of each part
-        self._sources, self._licences = Counter[str](), Counter[str]()
+        self._sources = Counter[str]()
+        self._licences = Counter[str]()
         self._tally = Tally()
 
     def add(self, labelled: LabelledPair, part: str | None = None) -> None:
         """Add a pair. `part` is its part of a split, or None."""
-        pair, label, observation = labelled.pair, labelled.label, labelled.observation
+        pair = labelled.pair
+        label = labelled.label
+        observation = labelled.observation
         status = "none" if label is None else str(label)
         self._statuses[part][status if observation is None else observation.label] += 1
         texts = self._queries.add(pair.query, part), self._codes.add(pair.code, part)
@@ -172,8 +177,10 @@ class DescriptionBuilder:
         statuses = sum(self._statuses.values(), Counter[str]())
         labels = {name: statuses[name] for name in _STATUSES if statuses[name] or name in ("1", "0")}
         parts = {part: counts for part, counts in self._statuses.items() if part is not None}
-        queries, codes = self._queries.by_part, self._codes.by_part
-        by_query, by_code = Counter[int](), Counter[int]()
+        queries = self._queries.by_part
+        codes = self._codes.by_part
+        by_query = Counter[int]()
+        by_code = Counter[int]()
         for (query, code), label in self._labels.items():
             by_query[query] += label
             by_code[code] += label
@@ -213,7 +220,8 @@ class DescriptionBuilder:
         parts = (counts for counts in self._ranks.values() if any(label == 0 for _, label in counts))
         counts = sum(parts, Counter[tuple[int, int]]())
         for rank in sorted({rank for rank, _ in counts}):
-            matches, pairs = counts[rank, 1], counts[rank, 0] + counts[rank, 1]
+            matches = counts[rank, 1]
+            pairs = counts[rank, 0] + counts[rank, 1]
             yield RankShare(rank, pairs, matches, matches / pairs, wilson_interval(matches, pairs))
 
 
@@ -230,7 +238,8 @@ class _Texts:
         if not any(number in numbers for numbers in self.by_part.values()):
             tokens = TOKEN.findall(text)
             self._vocabulary.update(map(hash, tokens))
-            self._characters, self._tokens = self._characters + len(text), self._tokens + len(tokens)
+            self._characters = self._characters + len(text)
+            self._tokens = self._tokens + len(tokens)
         self.by_part[part].add(number)
         return number
 

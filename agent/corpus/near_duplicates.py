@@ -17,7 +17,8 @@ from agent.evaluation.lazy_numpy import np
 from agent.types import Progress
 
 THRESHOLD = 0.8
-BANDS, ROWS = 10, 5
+BANDS = 10
+ROWS = 5
 TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
@@ -82,7 +83,8 @@ def cluster(
     Raises:
         ExtraMissing: `datasketch` is not installed.
     """
-    signer, signatures = _Signer(), bytearray()
+    signer = _Signer()
+    signatures = bytearray()
     sets: dict[bytes, int] = {}  # equal sets are compared once
     numbers: list[int] = []  # of the set of each snippet
     first_codes: list[int] = []  # of each set

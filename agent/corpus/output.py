@@ -25,7 +25,8 @@ class CorpusWriter:
     """
 
     def __init__(self, kept: IO[bytes], removed: IO[bytes]) -> None:
-        self._kept_file, self._removed_file = kept, removed
+        self._kept_file = kept
+        self._removed_file = removed
         self.kept = 0
         self.removed: Counter[str] = Counter()
 

@@ -93,7 +93,8 @@ def find_licence(source: str) -> str | None:
 
 
 def _read_repository(git: Path) -> Origin:
-    url, head = _ORIGIN_URL.search(_read_text(git / "config")), _read_text(git / "HEAD").strip()
+    url = _ORIGIN_URL.search(_read_text(git / "config"))
+    head = _read_text(git / "HEAD").strip()
     if head.startswith("ref: refs/") and ".." not in head:
         name = head.removeprefix("ref: ")
         packed = re.search(rf"^(\w+) {re.escape(name)}$", _read_text(git / "packed-refs"), re.MULTILINE)

@@ -105,14 +105,17 @@ class QueryFilter:
     """Decides which queries to keep. Memory use is proportional to the number of kept queries."""
 
     def __init__(self, rules: Sequence[Rule], min_words: int = 1, max_words: int | None = None) -> None:
-        self._rules, self._min_words, self._max_words = rules, min_words, max_words
+        self._rules = rules
+        self._min_words = min_words
+        self._max_words = max_words
         self._kept: dict[str, str] = {}
         self._ids: list[str] = []
         self._index = NearDuplicateIndex()
 
     def check(self, identifier: str, query: str) -> dict[str, str]:
         """Return `removed_by`, `category` and possibly `duplicate_of` of a query to remove, or {} to keep the query."""
-        key, words = query.lower(), len(query.split())
+        key = query.lower()
+        words = len(query.split())
         if key in self._kept:
             return {"removed_by": "duplicate", "category": "duplicates", "duplicate_of": self._kept[key]}
         if not self._min_words <= words <= (self._max_words or words):
@@ -171,7 +174,8 @@ def count_agreement(rules: Sequence[Rule], path: Path, mapping: FieldMap = None)
     Raises:
         InputError: the file cannot be read or has no rows, or a row has no query or no label of 0 or 1.
     """
-    cells, names = Counter[str](), Fields(mapping, QUERIES).names
+    cells = Counter[str]()
+    names = Fields(mapping, QUERIES).names
     for row in read_rows(path):
         if (label := row.get_label(*names["label"])) is None:
             raise row.build_error("has no label; expected 0 or 1")

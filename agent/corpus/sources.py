@@ -74,7 +74,9 @@ def list_sources(
     Raises:
         InputError: a path does not exist, or no file matches a pattern.
     """
-    origins, sources, left_out = Origins(), dict[Path, SourceFile | Found](), Counter[str]()
+    origins = Origins()
+    sources = dict[Path, SourceFile | Found]()
+    left_out = Counter[str]()
     for path in expand_patterns(names):
         with translate_os_errors(path):
             path.stat()

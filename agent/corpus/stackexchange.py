@@ -62,7 +62,9 @@ def read_posts(
 
 class _RowReader:
     def __init__(self, path: Path) -> None:
-        self._path, self._depth, self._rows = path, 0, list[BenchmarkRow]()
+        self._path = path
+        self._depth = 0
+        self._rows = list[BenchmarkRow]()
         self.size = self.dropped = 0  # size in bytes of the parsed chunks, and the number of dropped references
         self._parser = expat.ParserCreate()
         self._parser.StartDoctypeDeclHandler = self._reject_doctype
@@ -71,10 +73,12 @@ class _RowReader:
 
     def parse(self, chunk: bytes) -> list[BenchmarkRow]:
         """Return the rows that end in a chunk. An empty chunk is the end of the file."""
-        is_end, chunk = not chunk, _REFERENCE.sub(self._filter, chunk)
+        is_end = not chunk
+        chunk = _REFERENCE.sub(self._filter, chunk)
         if not self.size and (kind := next((name for start, name in _ARCHIVES.items() if chunk.startswith(start)), "")):
             raise InputError(f"is a {kind} archive. Extract it first", path=display_name(self._path))
-        self._rows, start = [], self.size
+        self._rows = []
+        start = self.size
         self.size += len(chunk)
         try:
             self._parser.Parse(chunk, is_end)
@@ -136,7 +140,8 @@ def extract_text(html: str) -> str:
         nodes: list[object] = [bs4.BeautifulSoup(f"{html}\n", "html.parser")]
     except bs4.ParserRejectedMarkup as error:
         raise ValueError(str(error)) from error
-    pieces, needs_break = [""], False
+    pieces = [""]
+    needs_break = False
     while nodes:
         node = nodes.pop()
         if isinstance(node, bs4.Tag):
@@ -151,14 +156,18 @@ def extract_text(html: str) -> str:
     return re.sub(r"\A\s*\n", "", "".join(pieces).rstrip())
 
 
-MIN_CHARACTERS, MAX_CHARACTERS = 20, 4096
+MIN_CHARACTERS = 20
+MAX_CHARACTERS = 4096
 """Limits for descriptions and answers without HTML tags (section 3.2 of the ProCQA paper)."""
 MAX_HTML_CHARACTERS = 1 << 16
 """Limit for descriptions and answers with HTML tags. Stack Exchange limits posts to 30,000 characters of Markdown."""
 
-_QUESTION, _ANSWER = 1, 2
+_QUESTION = 1
+_ANSWER = 2
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
-OTHER_TAGS, _NO_ANSWER, _DUPLICATE = "other tags", "accepted answer is not in the dump", "duplicate id"
+OTHER_TAGS = "other tags"
+_NO_ANSWER = "accepted answer is not in the dump"
+_DUPLICATE = "duplicate id"
 # `answer` and `record` are null if the question is removed
 _TABLES = """
 CREATE TABLE questions (id INTEGER PRIMARY KEY, answer INTEGER, language INTEGER, time REAL, record BLOB);
@@ -267,7 +276,8 @@ class TripleTable:
 
     def _describe(self, post: BenchmarkRow, kind: Literal["q", "a"]) -> dict[str, Any]:
         """Return the fields that questions and answers have in common. Their names in answers begin with `answer_`."""
-        user, name = post.fields.get("OwnerUserId"), post.fields.get("OwnerDisplayName")
+        user = post.fields.get("OwnerUserId")
+        name = post.fields.get("OwnerDisplayName")
         fields = {
             "id": post.get_text("Id"),
             "created": _read_time(post).isoformat(timespec="milliseconds"),

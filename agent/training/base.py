@@ -48,7 +48,9 @@ def load_base(base: str, *, pooling: Literal["cls", "mean", "last"] | None, max_
         model.prompts.update(query=prefixes["query"], document=prefixes["code"])
         model.similarity_fn_name = "cosine"
         card = model.model_card_data
-        card.base_model, card.base_model_revision, card.license = base, revision, _find_licence(base)
+        card.base_model = base
+        card.base_model_revision = revision
+        card.license = _find_licence(base)
     return model
 
 

@@ -153,7 +153,8 @@ def _iterate_pairs(
         unlabelled = {"": dict.fromkeys(benchmark.codes, 1)}
         for query, grades in (benchmark.grades if kind == "labels" else unlabelled).items():
             for code, grade in grades.items():
-                text, own = benchmark.queries.get(query, ""), benchmark.codes[code]
+                text = benchmark.queries.get(query, "")
+                own = benchmark.codes[code]
                 yield LabelledPair(Pair(id="", query=text, code=own, language=benchmark.language), int(grade > 0))
 
 

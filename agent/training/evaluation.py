@@ -36,7 +36,9 @@ class Evaluator:
     def __init__(self, benchmark: Benchmark, score: Callable[[Any, Any], Any], metric: str, batch_size: int) -> None:
         from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
-        self._benchmark, self._score, self._batch_size = benchmark, score, batch_size
+        self._benchmark = benchmark
+        self._score = score
+        self._batch_size = batch_size
         self._metrics = {name: parse_metric(name) for name in (metric, *DEFAULT_METRICS)}
         # the evaluator ranks equal scores by id, so ids must not tell which snippets are relevant
         ids = {code: f"{sha256(dumps(text)).hexdigest()} {code}" for code, text in benchmark.codes.items()}
@@ -63,7 +65,8 @@ class Evaluator:
         This is code question answering (Huang et al. 2021, *CoSQA*, section 4), which is measured by accuracy. Without
         label 0, always answering yes would be correct, so the result is empty.
         """
-        graded, options = self._benchmark.grades, {"batch_size": self._batch_size, "convert_to_tensor": True}
+        graded = self._benchmark.grades
+        options = {"batch_size": self._batch_size, "convert_to_tensor": True}
         if all(grade > 0 for row in graded.values() for grade in row.values()):
             return {}
         positions = {code: number for number, code in enumerate({code: 0 for row in graded.values() for code in row})}

@@ -90,7 +90,8 @@ def _match(
     texts: Sequence[str], held_out: _Items, kind: str, shingle: Callable[[str], frozenset[str]], progress: Progress
 ) -> Iterator[Leak]:
     """Iterate over the texts with each held-out item that they equal or nearly equal."""
-    index, items = NearDuplicateIndex(), list(held_out.values())
+    index = NearDuplicateIndex()
+    items = list(held_out.values())
     for text in held_out:
         index.add(shingle(text))
     for text in report_progress(texts, f"comparing {kind}", progress):

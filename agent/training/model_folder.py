@@ -110,13 +110,15 @@ def open_folder(training: Training, record: TrainingRecord) -> Iterator[Training
         UsageError: the folder belongs to another training, is in use, or has other content.
         StorageError: the folder cannot be written.
     """
-    out, state = training.out, training.out / STATE
+    out = training.out
+    state = training.out / STATE
     check_folder(out)
     with files.writing(out):
         state.mkdir(parents=True, exist_ok=True)
     lock = files.lock_folder(state)
     try:
-        started, written = read_record(state), read_record(out)
+        started = read_record(state)
+        written = read_record(out)
         if training.force or not (written or find_checkpoint(out)):
             with files.writing(out):
                 for path in (out / RECORD, out / HEAD):
@@ -157,7 +159,8 @@ def write_model(out: Path, save_weights: Callable[[str], None], record: Training
 
 def _iterate_card_fields(record: TrainingRecord) -> Iterator[str]:
     """Iterate over the fields of the card for the Hugging Face Hub. A base model in a folder has no name there."""
-    loads, base = record.recipe in WITHOUT_HEAD, record.base.name or ""
+    loads = record.recipe in WITHOUT_HEAD
+    base = record.base.name or ""
     yield f"library_name: {'sentence-transformers' if loads else 'test-driven-annotator'}"
     yield f"pipeline_tag: {'sentence-similarity' if loads else 'text-ranking'}"
     yield f"tags: [{'sentence-transformers, ' if loads else ''}code-search]"

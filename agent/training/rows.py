@@ -71,7 +71,9 @@ class EpochRows:
     """
 
     def __init__(self, data: TrainingData, recipe_form: Form, settings: Hyperparameters) -> None:
-        self._data, self._settings, self._is_ranking = data, settings, recipe_form == "ranking"
+        self._data = data
+        self._settings = settings
+        self._is_ranking = recipe_form == "ranking"
         self._in_batch = self._is_ranking or settings.in_batch
         relevant: defaultdict[int, set[int]] = defaultdict(set)
         for query, code, label in data.pairs:
@@ -102,7 +104,8 @@ class EpochRows:
     def draw(self, epoch: int) -> list[list[Row]]:
         """Draw the batches of an epoch. The dataset has these rows until the next epoch is drawn."""
         random = Random(f"{self._settings.seed} {epoch}")
-        self._epoch, self.omitted = epoch, self._unusable
+        self._epoch = epoch
+        self.omitted = self._unusable
         weights = [len(rows) ** (self._settings.alpha or 0) for rows in self._rows.values()]
         order = random.choices(list(self._rows), weights, k=self.batches)
         placed = {language: self._place(language, count, random) for language, count in Counter(order).items()}
@@ -137,7 +140,8 @@ class EpochRows:
         # the number of random snippets for which each batch keeps room
         self._needed = (self._settings.hard_negatives or 0) if self._is_ranking else int(draws)
         for query, code, label in pairs:
-            language, relevant = self._get_language(code), self._relevant[query]
+            language = self._get_language(code)
+            relevant = self._relevant[query]
             if self._is_ranking and not label:
                 self._hard[language, query].append(code)
             elif len(self._codes[language]) - self._count(language, relevant) >= self._needed:
@@ -157,13 +161,15 @@ class EpochRows:
 
     def _place(self, language: str, count: int, random: Random) -> list[list[Row]]:
         """Place rows first-fit, starting from a rotating batch so that batches have nearly equal sizes."""
-        rows, clusters = self._rows[language], self._data.code_clusters
+        rows = self._rows[language]
+        clusters = self._data.code_clusters
         batches = [_Batch(len(self._codes[language])) for _ in range(count)]
         shuffled = chain.from_iterable(random.sample(rows, len(rows)) for _ in repeat(None))
         for position, (query, codes, label) in enumerate(islice(shuffled, -(-self._total * count // self.batches))):
             if hard := self._hard.get((language, query)):
                 codes += tuple(random.sample(hard, min(len(hard), self._needed)))
-            present, relevant = {clusters[code] for code in codes}, self._relevant[query]
+            present = {clusters[code] for code in codes}
+            relevant = self._relevant[query]
             for offset in range(count):
                 batch = batches[(position + offset) % count]
                 if len(batch.rows) < self._settings.batch_size and self._fits(language, batch, present, relevant):
@@ -187,7 +193,9 @@ class EpochRows:
     def _complete(self, language: str, row: Row, batch: _Batch, random: Random) -> Row:
         """Add random snippets. With in-batch negatives, they are relevant to no query of the batch."""
         avoided = batch.relevant if self._in_batch else self._relevant[row.query]
-        clusters, codes, size = self._data.code_clusters, list(row.codes), 1 + self._needed * self._is_ranking
+        clusters = self._data.code_clusters
+        codes = list(row.codes)
+        size = 1 + self._needed * self._is_ranking
         for _ in range(20):
             if len(codes) == size:
                 return Row(row.query, tuple(codes), row.label)

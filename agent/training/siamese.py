@@ -41,7 +41,8 @@ class SiameseLoss(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, model: Any, settings: Hyperparameters) -> None:
         super().__init__()
-        self.model, self._in_batch = model, settings.in_batch
+        self.model = model
+        self._in_batch = settings.in_batch
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             self.head = Head(model.get_embedding_dimension())

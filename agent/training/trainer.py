@@ -94,11 +94,18 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
     """Saves and loads the head of the loss, and writes the best model. `state` has everything that changes."""
 
     def __init__(self, training: Training, model: Any, record: TrainingRecord) -> None:
-        self.training, self.rows, self.record, self.last_loss = training, training.rows, record, math.nan
-        recipe, settings, benchmark = training.recipe, training.settings, training.data.validation
-        self.steps, self.total = self.rows.batches, self.rows.batches * settings.epochs
+        self.training = training
+        self.rows = training.rows
+        self.record = record
+        self.last_loss = math.nan
+        recipe = training.recipe
+        settings = training.settings
+        benchmark = training.data.validation
+        self.steps = self.rows.batches
+        self.total = self.rows.batches * settings.epochs
         self.checkpoint = model_folder.find_checkpoint(training.out)
-        loss, rows = recipe.make_loss(model, settings), self.rows.make_dataset()
+        loss = recipe.make_loss(model, settings)
+        rows = self.rows.make_dataset()
         self.validation = self._make_evaluator(loss, benchmark) if benchmark else None
         super().__init__(model, self._make_arguments(model), rows, loss=loss, callbacks=[_Callback(self)])
         self.remove_callback(PrinterCallback)
@@ -130,7 +137,8 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
 
     def is_finished(self) -> bool:
         """Return whether all epochs have ended, or `patience` epochs have not improved the score."""
-        best, patience = self.find_best(), self.training.settings.patience
+        best = self.find_best()
+        patience = self.training.settings.patience
         stops_early = bool(best and best.scores and patience and self.read_epochs()[-1].epoch >= best.epoch + patience)
         return stops_early or self.state.global_step >= self.total
 
@@ -155,7 +163,9 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
 
     def read_epochs(self) -> list[EpochRecord]:
         """Return the epochs that have ended, and epoch 0 if the untrained model was measured."""
-        last, sums, scores = 0, defaultdict[int, float](float), dict[int, dict[str, float]]()
+        last = 0
+        sums = defaultdict[int, float](float)
+        scores = dict[int, dict[str, float]]()
         for row in self.state.log_history:
             if "loss" in row:  # the mean since the last row
                 sums[-(-row["step"] // self.steps)] += row["loss"] * (row["step"] - last) / self.steps
@@ -190,11 +200,13 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
         return f"step {min(self.state.global_step + 1, self.total):,} of {self.total:,}: {problem}{kept}"
 
     def _make_evaluator(self, loss: Any, benchmark: Benchmark) -> Evaluator:
-        settings, score = self.training.settings, self.training.recipe.make_scorer(loss)
+        settings = self.training.settings
+        score = self.training.recipe.make_scorer(loss)
         return Evaluator(benchmark, score, settings.metric, settings.mini_batch or settings.batch_size)
 
     def _make_arguments(self, model: Any) -> Any:
-        settings, has_cuda = self.training.settings, torch.cuda.is_available()
+        settings = self.training.settings
+        has_cuda = torch.cuda.is_available()
         tasks = {"query": "query", "rewritten": "query", "code": "document"}
         tasks |= {f"negative_{number}": "document" for number in range(1, (settings.hard_negatives or 0) + 1)}
         arguments = SentenceTransformerTrainingArguments(
@@ -261,9 +273,11 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
         self._trainer = trainer
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        trainer, step = self._trainer, state.global_step
+        trainer = self._trainer
+        step = state.global_step
         trainer.training.report(step, trainer.total, trainer.last_loss)
-        ends_epoch, stops = step % trainer.steps == 0, trainer.training.is_stopping()
+        ends_epoch = step % trainer.steps == 0
+        stops = trainer.training.is_stopping()
         control.should_log = ends_epoch or stops or step % -(-trainer.total // MAX_LOSSES) == 0
         if (ends_epoch or stops) and not all(weight.isfinite().all() for weight in trainer.loss.parameters()):
             state.global_step -= 1

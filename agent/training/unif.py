@@ -51,7 +51,8 @@ class Unif:
             UsageError: no word occurs in the snippets at least twice.
         """
         words = train_word_vectors(self.name, data.codes, progress, seed=settings.seed)
-        queries, codes = torch.tensor(words.vectors), torch.tensor(words.vectors)
+        queries = torch.tensor(words.vectors)
+        codes = torch.tensor(words.vectors)
         encoder = UnifEncoder(words.index_to_key, queries, codes, torch.zeros(words.vector_size))
         return SentenceTransformer(modules=[encoder], device="cpu")
 
