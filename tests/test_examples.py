@@ -40,13 +40,16 @@ def assert_shown(scores: dict[str, Any], page: ReportPage) -> None:
     """Check that the page contains every mean and every interval of the scores."""
     assert {"Labels", "Searchers"} <= set(page.titles)
     assert [searcher["searcher"] for searcher in scores["searchers"]] == ["bow", "tfidf", "bm25", "lsa", "ncs"]
-    for metric in scores["metrics"]:
-        rows = page.get_figure(metric)["tables"][0]["rows"]
-        for row, searcher in zip(rows, scores["searchers"], strict=True):
-            value = searcher["values"][metric]
-            bounds = value["interval"]
-            interval = "–" if bounds is None else f"{bounds['low']:.3f} to {bounds['high']:.3f}"
-            assert row == [searcher["searcher"], f"{value['mean']:.3f}", interval]
+    cells = {
+        (row[0], metric): re.findall(r"\d\.\d{3}", cell)
+        for table in page.get_figure("Means")["tables"]
+        for row in table["rows"]
+        for metric, cell in zip(table["columns"], row, strict=True)
+    }
+    for searcher in scores["searchers"]:
+        for metric, value in searcher["values"].items():
+            shown = [value["mean"], *(value["interval"] or {}).values()]
+            assert cells[searcher["searcher"], metric] == [f"{number:.3f}" for number in shown]
 
 
 @pytest.fixture(scope="module", params=BACKENDS)

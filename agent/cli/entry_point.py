@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 from agent.cli import interrupts
 from agent.cli.exit_codes import DONE, STOPPED, exit_code
-from agent.errors import AgentError
 
 _CTRL_C_CODE = 130  # the exit code that Typer returns for a KeyboardInterrupt
 
@@ -30,6 +29,7 @@ def main() -> NoReturn:
 def _run() -> Any:
     """Run the command and return the exit code that Typer reports."""
     from agent.cli.app import app
+    from agent.errors import AgentError
 
     for stream in (sys.stdout, sys.stderr):
         # escape characters that the terminal cannot encode

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from agent.errors import AgentError, RunStopped, UsageError
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agent.errors import AgentError
 
 DONE, SOME_ERRORS, WRONG_USAGE, STOPPED = 0, 1, 2, 3
 
 
 def exit_code(error: AgentError) -> int:
     """Return the exit code for an error, based on its class."""
+    from agent.errors import RunStopped, UsageError  # imports much, and signals are not handled yet
+
     if isinstance(error, RunStopped):
         return STOPPED
     return WRONG_USAGE if isinstance(error, UsageError) else SOME_ERRORS
