@@ -17,7 +17,7 @@ from tests.cli.commands import Commands, make_environment, pairs
 from tests.cli.processes import find_alive, find_descendants, wait_until
 
 # Python handles signals that arrive before the package is imported
-_BEGIN = "import sys, agent.cli; print('begun', file=sys.stderr, flush=True); agent.cli.main()"
+_BEGIN = "import sys; from agent.cli.entry_point import main; print('begun', file=sys.stderr, flush=True); main()"
 _HEURISTIC = ("--model", "heuristic", "--sandbox", "bwrap")
 
 
