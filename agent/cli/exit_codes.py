@@ -12,7 +12,10 @@ DONE, SOME_ERRORS, WRONG_USAGE, STOPPED = 0, 1, 2, 3
 
 def exit_code(error: AgentError) -> int:
     """Return the exit code for an error, based on its class."""
-    from agent.errors import RunStopped, UsageError  # imports much, and signals are not handled yet
+    from agent.errors import (
+        RunStopped,
+        UsageError,
+    )  # slow to import, and this module is imported before signals are handled
 
     if isinstance(error, RunStopped):
         return STOPPED

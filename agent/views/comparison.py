@@ -59,10 +59,11 @@ def _build_scores(name: str, scores: Scores) -> Figure:
     ]
     dots = [build_dot(text, value, bootstrap or wilson) for text, value, wilson, bootstrap in rows if value is not None]
     cells = scores.confusion
+    without = cells.null_positive + cells.null_negative
     confusion = [(1, cells.tp, cells.fn, cells.null_positive), (0, cells.fp, cells.tn, cells.null_negative)]
     return build_figure(
         f"{name}: {plural(scores.pairs, 'pair')} with gold labels, {plural(scores.queries, 'query', 'queries')}",
-        "",
+        f"{cells.tp} tp · {cells.fp} fp · {cells.fn} fn · {cells.tn} tn · {without} without a label",
         draw_intervals(
             dots,
             alt="Scores with intervals",
