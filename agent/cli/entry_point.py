@@ -46,7 +46,4 @@ def _run() -> Any:
         logging.getLogger(__name__).debug("the command failed", exc_info=True)
         print(f"agent: {escape_hidden(str(error))}", file=sys.stderr)
         return exit_code(error)
-    except BrokenPipeError:
-        # the reader closed the pipe, as in `agent show … | head`; without this, Python would print an error at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return DONE
