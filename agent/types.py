@@ -97,13 +97,15 @@ class Status(StrEnum):
 class Cause(StrEnum):
     """What caused a failure. Only `program` and `dependency` failures are repaired.
 
-    A failure caused by the snippet (`snippet`) is evidence.
+    A failure caused by the snippet (`snippet`) is evidence. A failure with the cause `context` never is: the snippet
+    cannot run in its module.
     """
 
     SNIPPET = "snippet"
     PROGRAM = "program"
     DEPENDENCY = "dependency"
     SANDBOX = "sandbox"
+    CONTEXT = "context"
 
 
 class CaseOutcome(StrEnum):
@@ -142,6 +144,25 @@ def normalise_language(name: str) -> str:
     return _LANGUAGE_NAMES.get(lower, lower)
 
 
+class Origin(Frozen):
+    """Where a function comes from: the fields that `agent corpus code` records.
+
+    `repository` and `commit` are a distribution and its version, or a repository and a commit. `lines` contains the
+    first and the last line of the function (1-based). `class_name` is dotted for nested classes. It is None for
+    functions outside classes, and its key in records is `class`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, serialize_by_alias=True)
+
+    repository: str
+    commit: str
+    name: str
+    module: str | None = None
+    path: str | None = None
+    lines: tuple[Count, Count] | None = None
+    class_name: str | None = Field(default=None, alias="class")
+
+
 class Pair(Frozen):
     """A search query and a code snippet, as read from a dataset.
 
@@ -155,11 +176,13 @@ class Pair(Frozen):
     code: str
     language: Annotated[str, AfterValidator(normalise_language)] = "python"
     context: str | None = None
+    origin: Origin | None = Field(default=None, exclude_if=lambda origin: origin is None)
     meta: dict[str, Any] = Field(default_factory=dict)
 
     def input_sha256(self) -> str:
-        """Return the SHA-256 (hex) of the fields that affect the label: query, code, language and context."""
-        return _hash_texts(self.query, self.code, self.language, self.context or "")
+        """Return the SHA-256 (hex) of the fields that affect the label: query, code, language, context and origin."""
+        origin = () if self.origin is None else (self.origin.model_dump_json(),)
+        return _hash_texts(self.query, self.code, self.language, self.context or "", *origin)
 
 
 class Comparison(Pair):
@@ -296,6 +319,18 @@ class Simulated(Frozen):
     reason: str = ""
 
 
+class ModuleContext(Frozen):
+    """Where the test of a pair ran with `pipeline.context: module`: in the snippet's module, or alone for `reason`.
+
+    `module` is the import path of the module, or None. `outline_sha256` is the SHA-256 (hex) of the module's outline
+    in prompts.
+    """
+
+    module: str | None = None
+    reason: str = ""
+    outline_sha256: str | None = None
+
+
 class WrittenCode(Frozen):
     """The result of the node `write_code`: a snippet that a model wrote."""
 
@@ -334,6 +369,7 @@ class Annotation(Frozen):
     test: TestReport | None = None
     simulated: Simulated | None = None
     stand_ins: tuple[str, ...] = ()
+    module_context: ModuleContext | None = Field(default=None, exclude_if=lambda context: context is None)
     reading: str = ""
     repairs: Count = 0
     installed: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from agent.errors import UnsupportedLanguage
 from agent.sandbox.base import RunResult, SandboxJob
-from agent.types import Cause, Count, Frozen, TestReport
+from agent.types import Cause, Count, Frozen, Origin, TestReport
 
 
 class MalformedProgram(ValueError):
@@ -26,7 +26,8 @@ class Program(Frozen):
 
     `template` is the program as the model wrote it, including the marker for the snippet. `imports` are the modules
     outside the standard library that the program or the snippet imports. `stand_ins` are the names that the
-    model lists as stand-ins, or that the program defines for the snippet.
+    model lists as stand-ins, or that the program defines for the snippet. `introspection` lists names in the snippet's
+    module through which code could reach the test harness.
     """
 
     kind: Literal["program"] = "program"
@@ -38,6 +39,7 @@ class Program(Frozen):
     imports: tuple[str, ...] = ()
     options: dict[str, str] = Field(default_factory=dict)
     stand_ins: tuple[str, ...] = ()
+    introspection: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)
 
     def with_stand_ins(self, stand_ins: Iterable[str]) -> Program:
         """Return the program with these stand-ins (`Name` or `Name: description`) listed before its existing ones."""
@@ -45,6 +47,23 @@ class Program(Frozen):
         names = {stand_in.partition(":")[0].strip() for stand_in in distinct}
         others = (name for name in self.stand_ins if name not in names)
         return self.model_copy(update={"stand_ins": (*distinct, *others)})
+
+
+class ModuleUnusable(ValueError):
+    """Raised if a snippet cannot run in its module. The message is the reason."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """A snippet's own module, as a probe found it.
+
+    `outline` describes the module to the model that writes programs. `introspection` lists names in the module's source
+    through which code could reach the test harness.
+    """
+
+    origin: Origin
+    outline: str
+    introspection: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,6 +133,30 @@ class Language:
 
         Raises:
             MalformedProgram: the template does not have exactly one marker, has no test case, or cannot be parsed.
+        """
+        self._refuse()
+
+    def build_probe(self, snippet: Snippet, origin: Origin) -> Program:  # noqa: ARG002
+        """Return the program that imports the snippet's module and reports its source.
+
+        Raises:
+            ModuleUnusable: the origin is not sufficient, or the language does not support modules.
+        """
+        raise ModuleUnusable(f"tests in {self.name} do not run in modules")
+
+    def read_module(self, probe: Program, result: RunResult, origin: Origin, max_lines: int) -> Module:  # noqa: ARG002
+        """Return the module that a probe found. The outline has at most `max_lines` lines.
+
+        Raises:
+            ModuleUnusable: the module does not contain the snippet, cannot be imported, or does not keep the snippet.
+        """
+        raise ModuleUnusable(f"tests in {self.name} do not run in modules")
+
+    def insert_in_module(self, template: str, snippet: Snippet, module: Module) -> Program:  # noqa: ARG002
+        """Return a program that runs with the snippet in its module, without changing the snippet.
+
+        Raises:
+            MalformedProgram: see `insert`.
         """
         self._refuse()
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TypedDict
 
 from agent.config import PipelineConfig
-from agent.languages.base import Language, Snippet
+from agent.languages.base import Language, Module, Snippet
 from agent.pipeline.asker import Asker
 from agent.pipeline.history import Program, Recorder
 from agent.pipeline.prompts import Role as Role
 from agent.sandbox.base import Environment, RunResult
 from agent.sandbox.session import SandboxSession
 from agent.tracing import UNTRACED, Tracer
-from agent.types import Pair, Preference, Simulated, TestReport, Verdict, WrittenCode
+from agent.types import ModuleContext, Pair, Preference, Simulated, TestReport, Verdict, WrittenCode
 
 
 class State(TypedDict, total=False):
@@ -24,7 +24,8 @@ class State(TypedDict, total=False):
     `report` describes the latest execution, or why there was none; `result` is the raw result from the sandbox.
     `audited` is true if the screener labelled the pair, and the rest of the pipeline checks the verdict. `installs` and
     `rounds` count the program's repairs in stages 1 and 2 of Algorithm 1 in the CoSQA+ paper. `repairs` counts all
-    repairs for the pair that led to another execution. `weakness` explains to the model that writes the next program
+    repairs for the pair that led to another execution. `module` is present if tests run in the snippet's module, and
+    `module_context` says where they run. `weakness` explains to the model that writes the next program
     why an earlier program proved nothing. `reading` is the reading of the query that the program tests.
     """
 
@@ -33,6 +34,8 @@ class State(TypedDict, total=False):
     outcome: str
     screen_verdict: Verdict
     audited: bool
+    module: Module
+    module_context: ModuleContext
     program: Program
     weakness: str
     reading: str
