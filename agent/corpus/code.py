@@ -42,7 +42,7 @@ from agent.types import Progress
 _Task = list[SourceFile | Found]
 _Result = tuple[list[Found], int]  # with the number of items in the task
 
-_PLACE = ("id", "path", "lines", "cell", "name", "class", "repository", "commit", "licence")
+_PLACE = ("id", "path", "module", "lines", "cell", "name", "class", "repository", "commit", "licence")
 RECORD = ("id", "code", "language", "docstring", *_PLACE[1:], "sha256", "cluster", "other_places")
 """The fields of a record."""
 
@@ -284,7 +284,7 @@ def _extract_functions(source: SourceFile) -> Iterator[Found]:
         for function in functions:
             fields = {
                 **{"id": None, "language": "python", "name": function.name, "class": function.class_name},
-                **{"docstring": function.docstring, "path": source.name, "cell": cell},
+                **{"docstring": function.docstring, "path": source.name, "module": source.module, "cell": cell},
                 **{"lines": [function.start_line, function.end_line], **source.origin},
                 "licence": licence or source.origin["licence"],
             }

@@ -62,14 +62,32 @@ class Origins:
         licence: str | None = None
         own: str | None = None  # not above root
         for path in file.parents:
-            if path not in self._folders:
-                self._folders[path] = _Folder(path)
-            folder = self._folders[path]
+            folder = self._read_folder(path)
             licence = folder.licence if licence is None else licence
             own = licence if path.is_relative_to(root) else own
             if (origin := folder.distributions.get(file, folder.origin)) is not None:
                 return {**origin, "licence": origin["licence"] if licence is None else licence or None}
         return {**UNKNOWN, "licence": own or None}
+
+    def find_module(self, file: Path) -> str | None:
+        """Return the import path of a file, or None if it is unknown.
+
+        A file of an installed distribution is imported from the folder that contains its `*.dist-info` folder. In a git
+        repository, a file is imported from the nearest folder `src` that is no package, or else from the folder that
+        contains its packages, or else from the root of the repository.
+        """
+        for path in file.parents:
+            folder = self._read_folder(path)
+            if file in folder.distributions:
+                return _name_module(file, path)
+            if folder.origin is not None:
+                return _name_module(file, _find_import_root(file, path))
+        return None
+
+    def _read_folder(self, path: Path) -> _Folder:
+        if path not in self._folders:
+            self._folders[path] = _Folder(path)
+        return self._folders[path]
 
 
 class _Folder:
@@ -84,6 +102,23 @@ class _Folder:
         self.licence = None if is_site or self.distributions else _find_licence(path)
         repository = _read_repository(path / ".git") if os.path.lexists(path / ".git") else None
         self.origin = UNKNOWN if is_site else repository
+
+
+def _find_import_root(file: Path, repository: Path) -> Path | None:
+    """Return the folder in a repository from which a file is imported, or None if nothing names it."""
+    folders = [file.parent, *file.parent.parents]
+    inside = folders[: folders.index(repository) + 1]
+    top = next((path for path in inside if not (path / "__init__.py").is_file()), repository)
+    sources = (path for path in inside[inside.index(top) : -1] if path.name == "src")
+    return next(sources, top if top in (repository, *file.parent.parents) else None)
+
+
+def _name_module(file: Path, root: Path | None) -> str | None:
+    if root is None or file.suffix != ".py":
+        return None
+    parts = file.relative_to(root).with_suffix("").parts
+    parts = parts[:-1] if parts[-1] == "__init__" else parts
+    return ".".join(parts) if parts and all(map(str.isidentifier, parts)) else None
 
 
 def find_licence(source: str) -> str | None:

@@ -13,6 +13,7 @@ from fnmatch import filter as filter_names
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import unquote
 
 from agent.corpus.provenance import Origin, Origins
 from agent.datasets.arrow import is_dataset
@@ -33,12 +34,16 @@ MAX_CODE_SIZE = 1_000_000
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A Python file, a notebook, a dataset file or a dataset folder. `name` is its path in the output."""
+    """A Python file, a notebook, a dataset file or a dataset folder.
+
+    `name` is its path in the output. `module` is the import path of a Python file, or None if it is unknown.
+    """
 
     path: Path
     name: str
     size: int
     origin: Origin
+    module: str | None = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ def list_sources(
         listed = dict(_walk(real, origins)) if path.is_dir() else {}
         if not path.is_dir() or (not listed and is_dataset(path)):
             name = path.name if path.is_absolute() or ".." in path.parts else str(path)
-            listed[real] = SourceFile(real, name, 0, origins.find(real))
+            listed[real] = SourceFile(real, name, 0, origins.find(real), origins.find_module(real))
         elif reasons := {file: _find_exclusion(file.relative_to(real), excluded) for file in listed}:
             left_out.update(reason for file, reason in reasons.items() if reason and file not in sources)
             listed = {file: source for file, source in listed.items() if not reasons[file]}
@@ -111,9 +116,16 @@ def _walk(root: Path, origins: Origins) -> Iterator[tuple[Path, SourceFile | Fou
             continue
         for path, size in files.items():
             if path.suffix.lower() in PYTHON_SUFFIXES:
-                yield path, SourceFile(path, str(path.relative_to(root)), size, origins.find(path, root))
+                name = str(path.relative_to(root))
+                yield path, SourceFile(path, name, size, origins.find(path, root), origins.find_module(path))
         folders = [entry.path for entry in visible if entry.is_dir() and entry.name != "__pycache__"]
         pending += map(Path, reversed(folders))
+
+
+_CODE_URL = re.compile(  # of CodeSearchNet
+    r"https://github\.com/(?P<repository>[^/]+/[^/]+)/blob/(?P<commit>[0-9a-f]{40})/(?P<path>[^?#]+)"
+    r"(?:#L(?P<first>[0-9]{1,9})-L(?P<last>[0-9]{1,9}))?"
+)
 
 
 def iterate_rows(source: SourceFile, names: Names = CODES) -> Iterator[Found]:
@@ -148,6 +160,9 @@ def _read_row(row: BenchmarkRow, fields: Names) -> tuple[str, dict[str, Any]]:
     code = row.get_text(*fields["code"])
     if len(code) > MAX_CODE_SIZE:
         raise row.build_error(f"the code has {len(code):,} characters; the limit is {MAX_CODE_SIZE:,}")
+    url = _CODE_URL.fullmatch(get_text("func_code_url", "url") or "")
+    place = url.groupdict() if url else {}
+    lines = row.fields.get("lines") or [int(place[name]) for name in ("first", "last") if place.get(name)]
     class_name, _, name = (get_text("func_name", "name") or "").rpartition(".")
     return code, {
         "id": row.get_id(*fields["id"]) if find_field(row.fields, fields["id"]) else None,
@@ -155,9 +170,11 @@ def _read_row(row: BenchmarkRow, fields: Names) -> tuple[str, dict[str, Any]]:
         "name": name or None,
         "class": get_text("class") or class_name or None,
         "docstring": get_text("docstring"),
-        "path": get_text("path"),
-        "repository": get_text("repository", "repo", "nwo"),
-        "commit": get_text("commit", "sha"),
+        "path": get_text("path", "func_path_in_repository") or (unquote(place["path"]) if place else None),
+        "module": get_text("module"),
+        "lines": lines if isinstance(lines, list) and list(map(type, lines)) == [int, int] else None,
+        "repository": get_text("repository", "repo", "nwo", "repository_name") or place.get("repository"),
+        "commit": get_text("commit", "sha") or place.get("commit"),
         "licence": get_text("licence", "license"),
     }
 
