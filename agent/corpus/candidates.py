@@ -15,14 +15,17 @@ from pathlib import Path
 from sys import intern
 from typing import Any, Literal, NamedTuple
 
+from pydantic import ValidationError
+
 from agent.corpus.output import CorpusWriter
 from agent.datasets.benchmarks.building import read_rows
+from agent.datasets.encoding import dumps, loads
 from agent.datasets.fields import CODES, QUERIES, FieldMap, Fields
 from agent.errors import InputError, UsageError
 from agent.evaluation.lazy_numpy import np
 from agent.retrieval.rankings import encode_id
 from agent.retrieval.searchers.base import SearchResult, Vectors
-from agent.types import Progress
+from agent.types import Origin, Progress
 
 Array = Any  # a NumPy array
 # Scores are rounded, so that snippets tie if their scores differ only by rounding errors: weighted sums of cosines to
@@ -171,6 +174,7 @@ def fuse_ranks(rankings: Mapping[str, Sequence[tuple[Array, Array]]], top: int) 
 
 
 _FIELDS = ("cluster", "repository", "licence", "language")
+_ORIGIN = ("repository", "commit", "module", "path", "lines", "class", "name")
 
 
 @dataclass(frozen=True)
@@ -194,12 +198,16 @@ class CandidateRules:
 
 
 class Item(NamedTuple):
-    """A query or a snippet. `meta` contains the optional fields of a snippet, such as its repository."""
+    """A query or a snippet. `meta` contains the optional fields of a snippet, such as its repository.
+
+    `origin` contains the origin of a snippet as JSON, or is empty if the origin is unknown.
+    """
 
     id: str
     text: str
     language: str
     meta: dict[str, str]
+    origin: bytes = b""
 
 
 def read_items(path: Path, kind: Literal["query", "code"], mapping: FieldMap = None) -> list[Item]:
@@ -218,10 +226,21 @@ def read_items(path: Path, kind: Literal["query", "code"], mapping: FieldMap = N
         present = (name for name in _FIELDS if kind == "code" and row.fields.get(name) not in (None, ""))
         fields = {name: intern(row.get_id(name)) for name in present}
         language = fields.pop("language", "python")
-        items[identifier] = Item(identifier, row.get_text(*names[kind]), language, fields)
+        origin = _encode_origin(row.fields) if kind == "code" else b""
+        items[identifier] = Item(identifier, row.get_text(*names[kind]), language, fields, origin)
     if not items:
         raise InputError("the file is empty", path=path)
     return list(items.values())
+
+
+def _encode_origin(fields: Mapping[str, Any]) -> bytes:
+    if not all(fields.get(name) for name in ("repository", "commit", "name")):
+        return b""
+    try:
+        origin = Origin.model_validate({name: fields.get(name) for name in _ORIGIN})
+    except ValidationError:
+        return b""
+    return dumps(origin.model_dump(exclude_none=True))
 
 
 def propose_codes(
@@ -273,7 +292,8 @@ def write_pairs(
                 writer.remove(reason, {**ids, "rank": rank, "score": score})
                 continue
             identifier = "/".join(encode_id(name).replace("/", "%2F") for name in ids.values())
-            pair = {"id": identifier, "query": query.text, "code": code.text, "language": code.language}
+            pair: dict[str, Any] = {"id": identifier, "query": query.text, "code": code.text, "language": code.language}
+            pair |= {"origin": loads(code.origin)} if code.origin else {}
             scores = {name: part for name, part in zip(proposals.own, parts, strict=True) if not isnan(part)}
             writer.keep({**pair, "meta": {**ids, **code.meta, "rank": rank, "score": score, "scores": scores}})
             uses[position] += 1

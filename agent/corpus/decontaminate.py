@@ -102,10 +102,11 @@ class Decontaminator:
 def remove_overlap(pairs: Sequence[Pair], finder: Decontaminator, writer: CorpusWriter, progress: Progress) -> None:
     """Write the kept and the removed pairs. Fields of `meta` are written beside the other fields of a pair."""
     for number, pair in enumerate(pairs, start=1):
-        nested = {name: pair.meta[name] for name in (*KNOWN, "meta") if name in pair.meta}  # names of pair fields
-        flat = {name: value for name, value in pair.meta.items() if name not in nested}
         excluded = {"meta"} if pair.query else {"meta", "query"}
-        record = pair.model_dump(exclude=excluded, exclude_none=True) | flat | ({"meta": nested} if nested else {})
+        own = pair.model_dump(exclude=excluded, exclude_none=True)
+        nested = {name: pair.meta[name] for name in (*KNOWN, *own, "meta") if name in pair.meta}  # names of pair fields
+        flat = {name: value for name, value in pair.meta.items() if name not in nested}
+        record = own | flat | ({"meta": nested} if nested else {})
         if removal := finder.check(pair):
             writer.remove(removal["removed_by"], record | removal)
         else:

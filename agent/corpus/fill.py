@@ -76,7 +76,7 @@ def find_gaps(run: RunView, model: str) -> tuple[list[Gap], Counter[str]]:
     for pair in run.pairs():
         key = pair.language, pair.query
         meta = {"query_id": pair.meta.get("query_id", pair.id), "source": GENERATED, "model": model}
-        query = queries.setdefault(key, pair.model_copy(update={"code": "", "meta": meta}))
+        query = queries.setdefault(key, pair.model_copy(update={"code": "", "origin": None, "meta": meta}))
         if query.context != pair.context:
             queries[key] = query.model_copy(update={"context": None})
         statuses[key].add(labels.get(pair.id, "pending"))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
+
+from pydantic import ValidationError
 
 from agent.datasets.pair_store import PairStore
 from agent.datasets.values import describe, parse_id
 from agent.errors import ConfigError, InputError, UsageError
-from agent.types import Pair, check_type
+from agent.types import Origin, Pair, check_type
 
 Names = Mapping[str, tuple[str, ...]]
 # This package's own names come first. `idx` and `doc` are from CoSQA; `pair-idx` and `pair-index` are from CoSQA+.
@@ -97,7 +100,8 @@ class Fields:
     def build_pair(self, record: Any, number: int, *, needs_query: bool = True) -> Pair:
         """Build a pair from a record. `number` is the default id.
 
-        All other fields of the record are stored in `meta`. Unless `needs_query` is set, the query may be missing.
+        The field `origin` becomes the origin of the pair if it is an object with the fields of `Origin`. All other
+        fields of the record are stored in `meta`. Unless `needs_query` is set, the query may be missing.
 
         Raises:
             ValueError: the record is not a valid pair. The message is suitable for users.
@@ -110,6 +114,7 @@ class Fields:
         null = {field for fields in names.values() for field in fields if record.get(field, ...) is None}
         language = self._get_text(record, present_fields, "language")
         gold = {} if self._label is None or self._label not in record else {"label": record[self._label]}
+        origin = _read_origin(record)
         has_query = needs_query or "query" in present_fields
         return Pair(
             id=_read_id(record, present_fields, number),
@@ -117,7 +122,8 @@ class Fields:
             code=self._require_text(record, present_fields, "code"),
             language="python" if language is None else language,
             context=self._get_text(record, present_fields, "context"),
-            meta={**_collect_meta(record, {*present_fields.values(), *null}), **gold},
+            origin=origin,
+            meta={**_collect_meta(record, {*present_fields.values(), *null, *(["origin"] if origin else ())}), **gold},
         )
 
     def check_mapping(self) -> None:
@@ -190,6 +196,13 @@ def _read_id(record: Mapping[str, Any], present_fields: Mapping[str, str], numbe
         return parse_id(record[present_fields["id"]])
     except ValueError as error:
         raise ValueError(f"{present_fields['id']!r} is {error}") from None
+
+
+def _read_origin(record: Mapping[str, Any]) -> Origin | None:
+    if isinstance(record.get("origin"), dict):
+        with suppress(ValidationError):  # another dataset may have a field of this name
+            return Origin.model_validate(record["origin"])
+    return None
 
 
 def _collect_meta(record: Mapping[str, Any], present_fields: Iterable[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 from pydantic import TypeAdapter
 
@@ -66,7 +66,8 @@ class PairStore(Sequence[Pair]):
         Raises:
             ValueError: `meta` cannot be encoded as JSON.
         """
-        optional = {} if pair.context is None else {"context": pair.context}
+        optional: dict[str, Any] = {} if pair.context is None else {"context": pair.context}
+        optional |= {} if pair.origin is None else {"origin": pair.origin.model_dump(exclude_none=True)}
         optional |= {"first": pair.first} if isinstance(pair, Comparison) else {}
         try:
             record = dumps({
