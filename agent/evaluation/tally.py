@@ -12,12 +12,14 @@ from agent.evaluation.statistics import krippendorff_alpha
 from agent.pipeline.history import Command, Execution, History, ModelCall, NodeRun
 from agent.runs.store.annotations import LabelStatus, PairLabel, combine_rounds, find_majority_round, get_status
 from agent.runs.store.run_view import RunView
-from agent.types import Annotation, Cause, Pair, TestReport, Usage, Verdict
+from agent.types import Annotation, Cause, ModuleContext, Pair, TestReport, Usage, Verdict
 
 # the label and the gold label of a pair
 LabelAndGold = tuple[int | None, int]
 # ways to group the pairs that have a gold label
 GROUPINGS = ("decided_by", "evidence", "tests", "stand_ins", "overrides")
+IN_MODULE, ALONE = "in its module", "alone: "
+_MAX_REASONS = 30
 _MAX_NAMES = 20_000
 _REPAIRABLE = (Cause.PROGRAM, Cause.DEPENDENCY)
 Table = defaultdict[str, Counter[str]]
@@ -141,6 +143,8 @@ class Tally:
       `run_outcomes` counts programs by how they ran, or by why they did not run.
     - Stand-ins: `stand_in_names` counts programs by the names of their stand-ins, for the first 20,000 names.
       `by_stand_ins` counts programs `with stand-ins` and `without`.
+    - Modules: `modules` counts annotations by where their tests ran (`describe_place`). A reason ends at its
+      first colon. After 30 reasons, new ones count as `other reasons`.
     - Repairs: `commands` counts repairs by kind and then by outcome.
     """
 
@@ -164,6 +168,7 @@ class Tally:
     with_stand_ins: int = 0
     stand_in_names: Counter[str] = field(default_factory=Counter)
     by_stand_ins: Table = field(default_factory=_make_table)
+    modules: Table = field(default_factory=_make_table)
     judgements: dict[str, defaultdict[str, Counter[LabelAndGold]]] = field(
         default_factory=lambda: {grouping: defaultdict(Counter) for grouping in GROUPINGS}
     )
@@ -193,6 +198,10 @@ class Tally:
             self._add_test(observation, annotation.test)
         if observation.has_program:
             self._add_program(observation)
+        if annotation.module_context is not None:
+            place = describe_place(annotation.module_context, short=True)
+            is_known = place in self.modules or len(self.modules) < _MAX_REASONS
+            self.modules[place if is_known else f"{ALONE}other reasons"][observation.label] += 1
         self.repairs += annotation.repairs
         self.stand_ins += len(annotation.stand_ins)
         self.usage += annotation.usage
@@ -311,6 +320,13 @@ class Tally:
                 node.node_runs.append(event.seconds)
                 node.model, node.programs = node.model + model, node.programs + programs
                 model = programs = 0.0
+
+
+def describe_place(context: ModuleContext, *, short: bool = False) -> str:
+    """Return where a test ran: in its module, or alone for a reason. If `short`, omit the import path and details."""
+    if context.module is not None:
+        return IN_MODULE if short else f"{IN_MODULE} ({context.module})"
+    return ALONE + (context.reason.partition(":")[0].strip() if short else context.reason)
 
 
 def _describe_run(test: TestReport, history: History | None) -> str:

@@ -41,6 +41,10 @@ _DESCRIPTIONS = {
     "test_status": "status of the last execution of the test program; null if nothing was executed",
     "error": "error type if the annotation failed, otherwise null",
 }
+_MODULE_DESCRIPTIONS = {
+    "test_module": "import path of the module in which the snippet was tested, otherwise null",
+    "test_alone": "why the snippet was not tested in its module, otherwise null",
+}
 
 
 def write_dataset(export: Export, folder: Path) -> None:
@@ -132,6 +136,7 @@ def _render_labels(export: Export) -> Iterator[str]:
     rows = {text: outcomes[key] for key, text in descriptions.items()}  # type: ignore[index]
     rows |= {f"decided by {name}": labels.total() for name, labels in export.tally.deciders.items()}
     rows |= {f"test status {name}": count for name, count in export.tally.statuses.items()}
+    rows |= {f"tested {place}": labels.total() for place, labels in export.tally.modules.items()}
     yield render_markdown_table(build_table(("", "pairs"), [("all", outcomes.total()), *rows.items()]))
     if export.left_out:
         yield f"\nPairs that are not in this dataset: {format_left_out(export.left_out)}."
@@ -236,14 +241,17 @@ def _render_origins(origins: Counter[tuple[str, str]]) -> Iterator[str]:
 
 def _render_columns(export: Export) -> Iterator[str]:
     types = {"json": "JSON as text", "flag": "boolean"}
-    rows = [(name, types.get(kind, kind), _describe_column(name)) for name, kind in export.columns.items()]
+    descriptions = _DESCRIPTIONS | (_MODULE_DESCRIPTIONS if export.has_modules else {})
+    rows = [
+        (name, types.get(kind, kind), _describe_column(name, descriptions)) for name, kind in export.columns.items()
+    ]
     yield render_markdown_table(build_table(("column", "type", "description"), rows))
 
 
-def _describe_column(column: str) -> str:
+def _describe_column(column: str, descriptions: Mapping[str, str]) -> str:
     field_name = column.removeprefix(INPUT_PREFIX)
-    fallback = f"input field {field_name}" if field_name in _DESCRIPTIONS else "input field"
-    return _DESCRIPTIONS.get(column, fallback)
+    fallback = f"input field {field_name}" if field_name in descriptions else "input field"
+    return descriptions.get(column, fallback)
 
 
 def _choose_size_category(pairs: int) -> str:

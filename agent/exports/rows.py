@@ -23,7 +23,7 @@ from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs, 
 from agent.runs.store import files
 from agent.runs.store.annotations import compute_vote_share, get_status
 from agent.runs.store.run_view import RunView, load_run
-from agent.types import Annotation, Pair, Progress
+from agent.types import Annotation, ModuleContext, Pair, Progress
 
 Row = dict[str, Any]
 ColumnKind = Literal["text", "integer", "number", "flag", "json"]
@@ -37,6 +37,8 @@ RESULT_COLUMNS: Mapping[str, ColumnKind] = {
     "test_status": "text",
     "error": "text",
 }
+MODULE_COLUMNS: Mapping[str, ColumnKind] = {"test_module": "text", "test_alone": "text"}
+"""Columns of runs that test snippets in their modules: the import path, and why a test ran alone."""
 INPUT_PREFIX = "input_"
 _KINDS: Mapping[type, ColumnKind] = {bool: "flag", float: "number", str: "text"}
 
@@ -117,7 +119,14 @@ class Export:
     tally: Tally = field(default_factory=Tally)
 
     def __post_init__(self) -> None:
-        self._results = {"label": RESULT_COLUMNS["label"]} if isinstance(self.run, PairsFile) else RESULT_COLUMNS
+        results = {**RESULT_COLUMNS, **(MODULE_COLUMNS if self.has_modules else {})}
+        self._results = {"label": results["label"]} if isinstance(self.run, PairsFile) else results
+
+    @property
+    def has_modules(self) -> bool:
+        """Whether the run tests snippets in their modules (`pipeline.context`)."""
+        settings = {} if isinstance(self.run, PairsFile) else self.run.manifest["identity"].get("pipeline")
+        return isinstance(settings, dict) and settings.get("context") == "module"
 
     def iterate_parts(self, default: str) -> Iterator[tuple[str, Export]]:
         """Iterate over the parts with their names. Without parts, yield the whole export with the name `default`.
@@ -195,8 +204,9 @@ class Export:
     def _build_pair_fields(self, pair: Pair) -> Row:
         """Return the input fields of a pair. Reserved names of fields in `meta` are prefixed with `input_`."""
         context = {} if pair.context is None else {"context": pair.context}
-        core = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language, **context}
-        reserved = PAIR_COLUMNS.keys() | self._results.keys()
+        origin = {} if pair.origin is None else {"origin": pair.origin.model_dump(mode="json", exclude_none=True)}
+        core = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language, **context, **origin}
+        reserved = PAIR_COLUMNS.keys() | self._results.keys() | origin.keys()
         meta = {_choose_column(name, reserved): value for name, value in pair.meta.items()}
         row: Row = _escape_nested({**core, **meta})
         if len(row) < len(core) + len(pair.meta):
@@ -224,6 +234,7 @@ def as_cell(value: Any, kind: ColumnKind) -> Any:
 
 
 def _build_result_fields(merged: Annotation) -> Row:
+    context = merged.module_context or ModuleContext()
     return {
         "label": merged.label,
         # tied rounds have no common reason
@@ -231,6 +242,8 @@ def _build_result_fields(merged: Annotation) -> Row:
         "decided_by": merged.decided_by,
         "test_status": None if merged.test is None else merged.test.status.value,
         "error": None if merged.error is None else merged.error.type,
+        "test_module": context.module and escape_surrogates(context.module),
+        "test_alone": escape_surrogates(context.reason) or None,
     }
 
 

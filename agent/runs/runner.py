@@ -183,6 +183,7 @@ def _build_annotation(
         test=state.get("report"),
         simulated=state.get("simulated"),
         stand_ins=state["program"].stand_ins if "program" in state else (),
+        module_context=state.get("module_context"),
         reading=state.get("reading", ""),
         repairs=state.get("repairs", 0),
         installed=() if environment is None else environment.installed,

@@ -23,6 +23,7 @@ _OUTCOMES = {
 _NO_CAUSE = "no failure"
 _CAUSES = {
     _NO_CAUSE: "good", "snippet": "bad", "program": "warn", "dependency": "accent-2", "sandbox": "error",
+    "context": "muted",
 }  # fmt: skip
 _REPAIRS = {"installed": "good", "ran": "accent", "failed": "bad", "refused": "muted", "changed": "accent-2"}
 _STAGES: Mapping[str, Mapping[str, str]] = {
@@ -118,6 +119,12 @@ class RunFigures:
                 "may overrule a test. A test supports a label only if it passed or failed.",
                 _order(pairs.outcomes, _OUTCOMES), LABELS, by="outcome", unit="pairs with a test",
                 pairs=lambda outcome, label: self._filter_pairs(status=outcome, label=label),
+            ),
+            *cross_tabulate(
+                "Tests in modules",
+                "A snippet whose module cannot be used is tested alone, as in runs without modules.",
+                dict(sorted(pairs.modules.items(), key=lambda item: -item[1].total())), LABELS, by="test", unit="pairs",
+                pairs=lambda place, label: self._filter_pairs(label=label, **_filter_mark("module", place)),
             ),
         ]  # fmt: skip
 

@@ -40,6 +40,7 @@ def iterate_marks(observation: Observation) -> Iterator[str]:
     names_by_kind: Mapping[str, Iterable[str]] = {
         "program": [*tally.stages["programs"], *tally.stages["executed"], *tally.run_outcomes],
         "stand-in": tally.stand_in_names,
+        "module": tally.modules,
         "role": tally.roles,
         "node": tally.nodes,
         **tally.commands,
