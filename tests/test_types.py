@@ -16,6 +16,8 @@ from agent.types import (
     Cause,
     ErrorInfo,
     Frozen,
+    ModuleContext,
+    Origin,
     Pair,
     Simulated,
     Status,
@@ -35,8 +37,13 @@ REPORTS = st.builds(
     message=TEXT,
 )
 USAGES = st.builds(Usage, calls=st.integers(0, 9), cost_usd=st.none() | st.floats(0, 9))
+ORIGINS = st.builds(
+    Origin, **dict.fromkeys(("repository", "commit", "name"), TEXT), class_name=st.none() | TEXT, lines=st.just((1, 2))
+)
 META = st.dictionaries(TEXT, st.none() | st.integers() | TEXT, max_size=3)
-PAIRS = st.builds(Pair, id=TEXT, query=TEXT, code=TEXT, language=TEXT, context=st.none() | TEXT, meta=META)
+PAIRS = st.builds(
+    Pair, id=TEXT, query=TEXT, code=TEXT, language=TEXT, context=st.none() | TEXT, origin=st.none() | ORIGINS, meta=META
+)
 ANNOTATIONS = st.builds(
     Annotation,
     id=TEXT,
@@ -47,6 +54,7 @@ ANNOTATIONS = st.builds(
     test=st.none() | REPORTS,
     simulated=st.none() | st.builds(Simulated, status=st.sampled_from(("passed", "failed", "error")), reason=TEXT),
     stand_ins=st.lists(TEXT, max_size=2).map(tuple),
+    module_context=st.none() | st.builds(ModuleContext, module=st.none() | TEXT, reason=TEXT),
     usage=USAGES,
     error=st.none() | st.builds(ErrorInfo, type=TEXT, message=TEXT),
     meta=META,
@@ -66,6 +74,8 @@ HISTORIES = st.builds(History, pair=PAIRS, events=st.lists(EVENTS, max_size=4).m
 RAISED = (CaseResult(name="test_a", outcome=CaseOutcome.ERROR, cause=Cause.SNIPPET),)
 PASSED = TestReport(status=Status.PASSED)
 FAILED = TestReport(status=Status.FAILED, cause=Cause.SNIPPET)
+# of a pair without an origin, in this and in earlier versions
+HASH = "dd25c2c968d5bae3a7824f0fcf601641e21cda0d7604a09793d828b37754bd8c"
 INCONCLUSIVE = {
     "a snippet that does not parse": TestReport(status=Status.ERROR, cause=Cause.SNIPPET),
     "a snippet that raises": TestReport(status=Status.ERROR, cause=Cause.SNIPPET, cases=RAISED),
@@ -81,6 +91,15 @@ def annotation(label: int | None, **fields: object) -> Annotation:
 
 def test_a_passed_test_supports_label_1_and_a_failed_one_label_0() -> None:
     assert (PASSED.says, FAILED.says) == (1, 0)
+
+
+def test_the_hash_of_a_pair_covers_its_origin_if_there_is_one() -> None:
+    pair = Pair(id="1", query="q", code="c", language="py", context="x", meta={"n": 1})
+    assert pair.input_sha256() == HASH
+    places = ({}, {"name": "g"}, {"commit": "2"}, {"class_name": "A"}, {"lines": (1, 2)}, {"path": "\udc80"})
+    origins = [Origin(**{"repository": "p", "commit": "1", "name": "f", **place}) for place in places]
+    hashes = {pair.model_copy(update={"origin": origin}).input_sha256() for origin in origins}
+    assert len(hashes - {HASH}) == len(places)
 
 
 @pytest.mark.parametrize("report", INCONCLUSIVE.values(), ids=INCONCLUSIVE)

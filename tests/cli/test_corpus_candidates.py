@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
@@ -10,13 +11,17 @@ import pytest
 
 from agent.cli.exit_codes import DONE, STOPPED
 from agent.datasets.reading import read_pairs
+from agent.types import Origin
 from tests.cli.commands import Commands
 from tests.cli.processes import wait_until
 from tests.corpus.test_combine import compute_scores
+from tests.exports.runs import read_lines
 from tests.llm.server import Answer, ChatServer
 from tests.retrieval.pooled import CODES, QUERIES, write_benchmark
 from tests.retrieval.searchers.test_endpoint import answer_vectors, hash_vector, refuse
 
+SHA = "0123456789abcdef0123456789abcdef01234567"
+URL = f"https://github.com/o/r/blob/{SHA}/a/b.py#L3-L4"
 COMMAND = ("corpus", "candidates", "queries.jsonl", "codes.jsonl", "-o", "new/pairs.jsonl", "--searcher")
 
 
@@ -45,6 +50,32 @@ def test_any_searchers_are_fused_by_rank(corpus: Commands) -> None:
         corpus(*COMMAND, *options, "--force").out.splitlines()[-1]
         == "Next: agent annotate new/pairs.jsonl --model MODEL"
     )
+
+
+@pytest.mark.parametrize(
+    ("place", "code"),
+    [
+        ({"repo": "o/r", "path": "a/b.py", "sha": SHA, "url": URL}, "code"),
+        ({"repository_name": "o/r", "func_path_in_repository": "a/b.py", "func_code_url": URL}, "whole_func_string"),
+    ],
+    ids=["published files", "copy on Hugging Face"],
+)
+def test_the_origin_of_a_row_of_codesearchnet_is_in_pairs_runs_and_exports(
+    agent: Commands, place: dict[str, str], code: str
+) -> None:
+    text = "def size(self, unit):\n    return self.length / unit"
+    row = {"func_name": "Box.size", "language": "python", **place, code: text}
+    agent.write("rows.jsonl", json.dumps(row))
+    agent.write("q.jsonl", json.dumps({"id": "q", "query": "size of a box"}))
+    agent("corpus", "code", "rows.jsonl", "-o", "codes.jsonl", "--map", f"code={code}")
+    agent("corpus", "candidates", "q.jsonl", "codes.jsonl", "-o", "p.jsonl", "--searcher", "bm25", "--combine", "rrf")
+    agent("annotate", "p.jsonl", "--variant", "ps_fa", "--model", "heuristic", "-o", "run")
+    assert agent("export", "run", "--to", "jsonl", "-o", "labelled.jsonl").code == DONE
+    origin = {"repository": "o/r", "commit": SHA, "path": "a/b.py", "lines": [3, 4], "class": "Box", "name": "size"}
+    assert read_lines(agent.folder / "labelled.jsonl")[0]["origin"] == origin
+    for file in ("p.jsonl", "run/input.jsonl.gz", "labelled.jsonl"):
+        (pair,) = read_pairs(agent.folder / file)
+        assert pair.origin == Origin.model_validate(origin)
 
 
 def test_prefixes_are_sent_with_each_text(corpus: Commands) -> None:

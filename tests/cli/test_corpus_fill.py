@@ -11,7 +11,7 @@ import pytest
 
 from agent.datasets.encoding import dumps
 from agent.runs.store.reviews import Review, ReviewLog
-from agent.types import Pair
+from agent.types import Origin, Pair
 from tests.cli.commands import ADD, CommandResult, Commands, reply
 from tests.cli.processes import wait_until
 from tests.exports.runs import make_run, read_lines
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.bwrap
 
 QUERIES = {"add": "add two numbers", "double": "double a number", "negate": "negate a number"}
 CODES = {"add": ADD, "double": "def double(a):\n    return 2 * a\n"}
+ORIGIN = Origin(repository="pack", commit="1.0", name="f")
 CASES = {"add": "add(1, 2) == 3", "double": "double(4) == 8"}
 WRONG_CODES = {**CODES, "double": "def double(a):\n    return a + 1\n"}
 
@@ -54,7 +55,9 @@ def _run(agent: Commands) -> None:
     """Make a run with two pairs for each query. Only `negate` has a match."""
     labels = {"add/0": 0, "add/1": 0, "double/0": 0, "double/1": None, "negate/0": 0, "negate/1": 1}
     names = {pair_id: pair_id.split("/")[0] for pair_id in labels}
-    pairs = [Pair(id=i, query=QUERIES[name], code=i, meta={"query_id": name}) for i, name in names.items()]
+    pairs = [
+        Pair(id=i, query=QUERIES[name], code=i, origin=ORIGIN, meta={"query_id": name}) for i, name in names.items()
+    ]
     make_run(agent.folder / "run", pairs, {pair_id: {"label": label} for pair_id, label in labels.items()})
 
 
@@ -92,7 +95,7 @@ def test_queries_without_a_match_get_tested_code(agent: Commands) -> None:
     assert (row["query"], row["label"], row["decided_by"]) == ("double a number", 1, "arbitrate")
     assert (row["test"]["status"], row["test"]["passed"]) == ("passed", 1)
     expected = {"query_id": "double", "source": "generated", "model": "gpt-4o-mini", "attempt": 1, "reviewed": False}
-    assert row["meta"] == expected
+    assert (row["meta"], "origin" in row) == (expected, False)
     assert (agent.folder / "filled.removed.jsonl").read_bytes() == b""
     assert "def double(a)" in agent("show", "filled.runs/written", "double/0/generated-1").out
 

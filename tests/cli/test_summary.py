@@ -70,6 +70,20 @@ def test_json_counts_labels_errors_deciders_and_tests(summary: Tally) -> None:
     assert {name: document[name] for name in expected} == expected
 
 
+def test_tests_in_modules_are_counted_by_reason(summary: Tally) -> None:
+    tally = Tally()
+    reasons = ["no origin", "no wheel: a 1.0", "no wheel: b 2.0", *(f"r{number}" for number in range(40))]
+    contexts = [{"module": "a.b"}, *({"reason": reason} for reason in reasons)]
+    for number, context in enumerate(contexts):
+        tally.add(Observation(make_annotation(number, module_context=context)))
+    modules = as_json(tally)["modules"]
+    assert (modules["in_module"], modules["alone"]["no origin"], modules["alone"]["no wheel"]) == (1, 1, 2)
+    assert (len(modules["alone"]), sum(modules["alone"].values())) == (30, len(reasons))
+    (row,) = (line for line in print_summary(tally).splitlines() if line.startswith("modules"))
+    assert re.findall(r"\d+ (?:in|alone)", row) == ["1 in", f"{len(reasons)} alone"]
+    assert ("modules" in as_json(summary), "modules" in print_summary(summary)) == (False, False)
+
+
 def test_an_error_is_not_counted_as_undecided(summary: Tally) -> None:
     rows = dict(line.split(maxsplit=1) for line in print_summary(summary).splitlines())
     figures = {name: [float(number) for number in re.findall(r"[\d.]+", row)] for name, row in rows.items()}

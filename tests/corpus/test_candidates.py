@@ -17,6 +17,7 @@ from agent.errors import InputError, RunStopped
 from agent.retrieval.searchers.dense import DenseSearcher
 from agent.retrieval.searchers.presets import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
+from agent.types import Origin
 from tests.corpus.test_combine import compute_cosines, rank
 from tests.retrieval.searchers.test_dense import CODES, HashEmbedder, silent
 
@@ -71,6 +72,19 @@ def test_pairs_have_the_meta_of_their_code_and_can_be_annotated(tmp_path: Path) 
         "query_id": "q0", "code_id": "a/b c", **meta, "rank": 2, "score": -0.25, "scores": {"m": -0.25}
     }  # fmt: skip
     assert rows[0]["meta"].keys() == {"query_id", "code_id", "rank", "score", "scores"}
+
+
+def test_a_pair_has_the_origin_of_its_code(tmp_path: Path) -> None:
+    origin = {"repository": "pack", "commit": "1.0", "module": "pack.a", "lines": [3, 4], "class": "A.B", "name": "f"}
+    record = {"code": "f()", **origin, "path": "a.py", "cell": None, "licence": None, "sha256": "0"}
+    unknown = ({"name": None}, {"commit": None}, {"repository": ""}, {"lines": [4]}, {"lines": [-1, 4]})
+    rows = ({"id": f"c{number}", **record, **fields} for number, fields in enumerate(({}, *unknown)))
+    codes = read_items(write(tmp_path / "codes.jsonl", *rows), "code")
+    pairs, _, _ = write_proposals(tmp_path, [range(len(codes))], [[0.5] * len(codes)], codes)
+    assert [pair.get("origin") for pair in pairs] == [{**origin, "path": "a.py"}, *[None] * len(unknown)]
+    first, second, *_ = read_pairs(tmp_path / "p.jsonl")
+    assert first.origin == Origin.model_validate({**origin, "path": "a.py"})
+    assert ("origin" in first.meta, first.meta["repository"], second.origin) == (False, "pack", None)
 
 
 def test_names_of_fields_are_those_of_the_known_datasets(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from agent.corpus.code import RECORD, CodeSummary, extract_codes
 from agent.corpus.output import get_removed_path, open_output
 from agent.corpus.sources import list_sources
 from agent.errors import InputError
+from tests.corpus.test_provenance import install
 
 ADD = "def add(a, b):\n    return a + b"
 CLASS = """# SPDX-License-Identifier: MIT
@@ -77,11 +78,23 @@ def test_a_record_describes_a_function_and_its_place(corpus: Corpus) -> None:
     digest = record.pop("sha256")
     assert record == {
         "id": digest[:16], "code": '@property\ndef c(self):\n    "C."', "language": "python", "docstring": "C.",
-        "path": "a.py", "lines": [4, 6], "cell": None, "name": "c", "class": "A.B", "repository": None, "commit": None,
-        "licence": "MIT", "cluster": digest[:16], "other_places": [],
+        "path": "a.py", "module": None, "lines": [4, 6], "cell": None, "name": "c", "class": "A.B",
+        "repository": None, "commit": None, "licence": "MIT", "cluster": digest[:16], "other_places": [],
     }  # fmt: skip
     assert {*record, "sha256"} == set(RECORD)
     assert summary == CodeSummary(functions=1, kept=1, clusters=1)
+
+
+@pytest.mark.parametrize("folder", ["site-packages", "site-packages/pack", "site-packages/pack/a.py"])
+def test_an_installed_function_has_the_same_module_in_any_folder(tmp_path: Path, folder: str) -> None:
+    install(tmp_path / "site-packages", "pack", "", "pack/__init__.py,,\npack/a.py,,\n")
+    corpus = Corpus(tmp_path / "site-packages/pack")
+    corpus.folder.mkdir()
+    corpus.write("__init__.py", "")
+    corpus.write("a.py", ADD)
+    Corpus.extract(corpus, str(tmp_path / folder))
+    places = [[record[name] for name in ("repository", "commit", "module", "name")] for record in corpus.records]
+    assert places == [["pack", "1.0", "pack.a", "add"]]
 
 
 def test_equal_codes_are_one_record_that_lists_all_places(corpus: Corpus) -> None:

@@ -19,7 +19,7 @@ from agent.corpus.output import open_output
 from agent.datasets.benchmark import Benchmark
 from agent.datasets.reading import read_pairs
 from agent.retrieval.benchmark import open_benchmark
-from agent.types import Pair
+from agent.types import Origin, Pair
 from tests.corpus.test_near_duplicates import compute_jaccard
 
 LINES = [f"    value_{number} = compute({number})" for number in range(20)]
@@ -104,10 +104,13 @@ def apply(folder: Path, finder: Decontaminator, pairs: Sequence[Pair]) -> tuple[
 @pytest.mark.parametrize("context", [None, "context"])
 def test_all_fields_of_a_pair_are_kept(tmp_path: Path, context: str | None) -> None:
     meta = {"label": 1, "doc": "z", "null": None, "nested": {"id": 3}, "context": "x", "meta": "y", "removed_by": "me"}
-    pair = Pair(id="p", query="a b c \ud800", code="x", language="go", context=context, meta=meta)
+    origin = None if context is None else Origin(repository="r", commit="c", name="f", class_name="A", lines=(1, 2))
+    meta |= {"origin": "here"}
+    pair = Pair(id="p", query="a b c \ud800", code="x", language="go", context=context, origin=origin, meta=meta)
     kept, _ = apply(tmp_path, make_finder(b=make_benchmark()), [pair])
     assert list(read_pairs(tmp_path / "c.jsonl")) == [pair]
-    assert (kept[0]["label"], kept[0]["meta"]) == (1, {"context": "x", "meta": "y"})
+    nested = {"context": "x", "meta": "y"} | ({} if origin is None else {"origin": "here"})
+    assert (kept[0]["label"], kept[0]["meta"]) == (1, nested)
     _, removed = apply(tmp_path, make_finder(b=make_benchmark(["a b c"])), [pair])
     match = {"removed_by": "query", "benchmark": "b", "matched_id": "q0", "matched_query": "a b c"}
     assert removed == [{**kept[0], **match}]

@@ -119,6 +119,55 @@ class TestInstalledDistribution:
         assert origins.find(tmp_path / "outside.py")["repository"] == "https://example.org/a/b.git"
 
 
+class TestModule:
+    @pytest.mark.parametrize(
+        ("name", "module"),
+        [
+            ("pack/a.py", "pack.a"),
+            ("pack/__init__.py", "pack"),
+            ("pack/space/b.py", "pack.space.b"),  # a namespace package
+            ("one.py", "one"),
+            ("pack/no-name.py", None),
+            ("pack/n.ipynb", None),
+            ("unlisted.py", "unlisted"),
+        ],
+    )
+    def test_installed_files_are_imported_from_the_folder_of_their_distribution(
+        self, tmp_path: Path, name: str, module: str | None
+    ) -> None:
+        folder = tmp_path / "src/site-packages"
+        files = ("pack/a.py", "pack/__init__.py", "pack/space/b.py", "one.py", "pack/no-name.py", "pack/n.ipynb")
+        install(folder, "pack", "", "".join(f"{file},,\n" for file in files))
+        assert Origins().find_module(folder / name) == module
+
+    @pytest.mark.parametrize(
+        ("name", "module"),
+        [
+            ("pack/deep/a.py", "pack.deep.a"),
+            ("pack/deep/__init__.py", "pack.deep"),
+            ("libraries/inner/a.py", "inner.a"),
+            ("src/space/pack/a.py", "space.pack.a"),
+            ("src/a.py", "a"),
+            ("pack/src/a.py", "pack.src.a"),
+            ("top.py", "top"),
+            ("scripts/a.py", None),
+            ("__init__.py", None),
+        ],
+    )
+    def test_files_of_a_repository_are_imported_from_its_sources(
+        self, tmp_path: Path, name: str, module: str | None
+    ) -> None:
+        repository = tmp_path / "src"
+        make_repository(repository)
+        for package in ("pack", "pack/deep", "pack/src", "libraries/inner", "src/space/pack", ""):
+            add(repository, f"{package}/__init__.py", "")
+        assert Origins().find_module(repository / name) == module
+
+    def test_other_files_have_no_known_module(self, tmp_path: Path) -> None:
+        add(tmp_path, "pack/__init__.py", "")
+        assert Origins().find_module(tmp_path / "pack/a.py") is None
+
+
 def add(folder: Path, name: str, text: str = MIT) -> None:
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)

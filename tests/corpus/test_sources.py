@@ -97,8 +97,18 @@ class TestRow:
         assert (found.code, found.place) == (row["code"], {"path": "rows.jsonl.gz", "line": 1})
         assert found.fields == {
             "id": None, "language": "python", "name": "b", "class": "A", "docstring": "Do.", "path": "a/b.py",
-            "repository": "o/r", "commit": "c0", "licence": None,
+            "module": None, "lines": None, "repository": "o/r", "commit": "c0", "licence": None,
         }  # fmt: skip
+
+    def test_missing_places_are_read_from_the_url_of_the_code(self, tmp_path: Path) -> None:
+        url = f"https://github.com/o/r/blob/{'c' * 40}/a%20b/c.py#L3-L12"
+        rows = [{"code": "x", "func_code_url": url}, {"code": "x", "url": url, "sha": "own", "lines": [1, 2]}]
+        rows += [{"code": "x", "url": f"{url}x", "lines": lines} for lines in ([1], ["1", 2], "1-2")]
+        first, second, *others = (found.fields for found in read(write_rows(tmp_path / "rows.jsonl", *rows)))
+        names = ("repository", "commit", "path", "lines")
+        assert [first[name] for name in names] == ["o/r", "c" * 40, "a b/c.py", [3, 12]]
+        assert [second[name] for name in names] == ["o/r", "own", "a b/c.py", [1, 2]]
+        assert [[fields[name] for name in names] for fields in others] == [[None] * 4] * 3
 
     @pytest.mark.parametrize(
         ("field", "value", "name", "expected"),
@@ -109,6 +119,7 @@ class TestRow:
             ("nwo", "o/r", "repository", "o/r"),
             ("license", "MIT", "licence", "MIT"),
             ("path", {"not": "text"}, "path", None),
+            ("module", "a.b", "module", "a.b"),
         ],
     )
     def test_fields_have_alternative_names(

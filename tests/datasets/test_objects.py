@@ -14,6 +14,7 @@ import pytest
 from agent import Pair, read_pairs
 from agent.datasets.fields import as_pairs
 from agent.errors import ConfigError, InputError, UsageError
+from agent.types import Origin
 
 ROW = {"query": "add", "code": "def add(): pass", "votes": 3}
 PAIR = Pair(id="1", query="add", code="def add(): pass", meta={"votes": 3})
@@ -22,6 +23,28 @@ PAIR = Pair(id="1", query="add", code="def add(): pass", meta={"votes": 3})
 @pytest.mark.parametrize("row", [ROW, MappingProxyType(ROW), PAIR])
 def test_other_fields_of_a_mapping_go_to_meta(row: Any) -> None:
     assert as_pairs([row]) == [PAIR]
+
+
+@pytest.mark.parametrize(
+    ("value", "origin"),
+    [
+        ({"repository": "p", "commit": "1", "name": "f"}, Origin(repository="p", commit="1", name="f")),
+        (
+            {"repository": "p", "commit": "1", "name": "f", "class": "A", "module": None, "lines": [1, 2]},
+            Origin(repository="p", commit="1", name="f", class_name="A", lines=(1, 2)),
+        ),
+        ({"repository": "p", "commit": "1"}, None),
+        ({"repository": "p", "commit": "1", "name": "f", "stars": 3}, None),
+        ("github.com/a/b", None),
+        ('{"repository": "p", "commit": "1", "name": "f"}', None),
+        (None, None),
+    ],
+)
+def test_an_origin_has_the_fields_of_a_function_and_other_values_stay_in_meta(value: Any, origin: Any) -> None:
+    (pair,) = as_pairs([{**ROW, "origin": value}])  # type: ignore[misc]
+    assert (pair.origin, pair.meta) == (origin, {"votes": 3} if origin else {"votes": 3, "origin": value})
+    (pair,) = as_pairs([{**ROW, "meta": {"origin": value}}])  # type: ignore[misc]
+    assert (pair.origin, pair.meta["origin"]) == (None, value)
 
 
 def test_an_iterator_is_converted_lazily() -> None:

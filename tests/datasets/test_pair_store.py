@@ -17,7 +17,7 @@ from agent.datasets.pair_store import PairStore, group_by_query, iter_normalised
 from agent.datasets.reading import read_pairs
 from agent.errors import InputError
 from agent.pipeline.history import History
-from agent.types import Comparison, Pair
+from agent.types import Comparison, Origin, Pair
 
 # All code points, including lone surrogates and NUL.
 hostile_text = st.text(st.characters(), max_size=40)
@@ -27,6 +27,12 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(hostile_text, inner, max_size=3),
     max_leaves=6,
 )
+origins = st.builds(
+    Origin,
+    **dict.fromkeys(("repository", "commit", "name"), hostile_text),
+    **dict.fromkeys(("module", "path", "class_name"), st.none() | hostile_text),
+    lines=st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9)),
+)
 pair_lists = st.lists(
     st.builds(
         Pair,
@@ -35,6 +41,7 @@ pair_lists = st.lists(
         code=filled_text,
         language=st.sampled_from(["python", "sql"]),
         context=st.none() | hostile_text,
+        origin=st.none() | origins,
         meta=st.dictionaries(hostile_text, json_values, max_size=3),
     ),
     min_size=1,

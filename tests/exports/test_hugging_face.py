@@ -21,7 +21,7 @@ from agent.exports.rows import ExportFilter
 from agent.llm.base import Reply
 from agent.runs.store.run_folder import RunFolder
 from agent.runs.store.run_view import load_run
-from agent.types import ErrorInfo, Pair, Usage
+from agent.types import ErrorInfo, ModuleContext, Pair, Usage
 from tests.evaluation.runs import add_reviews, draw_review_sample
 from tests.exports.runs import export_run, make_run, read_lines
 from tests.views.runs import HOSTILE
@@ -83,6 +83,16 @@ def test_the_card_counts_labels_and_excluded_pairs(tmp_path: Path) -> None:
     assert sections["Labels"].endswith(": 1 by the filters.")
     assert "| input\\_label |" not in sections["Columns"]
     assert "| label | integer | " in sections["Columns"]
+
+
+def test_the_card_counts_tests_in_modules(tmp_path: Path) -> None:
+    places = (ModuleContext(module="pack.a"), ModuleContext(reason="no origin"), ModuleContext(reason="no wheel: x"))
+    fields = {f"p{number}": {"module_context": place} for number, place in enumerate((*places, places[1]))}
+    export_run(make_run(tmp_path / "run", make_pairs(4), fields, pipeline={"context": "module"}), "hf", tmp_path / "hf")
+    sections = read_card(tmp_path / "hf")[1]
+    for line in ("in its module | 1", "alone: no origin | 2", "alone: no wheel | 1"):
+        assert f"tested {line}" in re.sub(" +", " ", sections["Labels"])
+    assert {"test_module", "test_alone"} <= set(re.findall(r"\w+", sections["Columns"].replace("\\", "")))
 
 
 def test_the_card_describes_the_heuristic_as_rule_based(tmp_path: Path) -> None:

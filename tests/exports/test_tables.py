@@ -18,8 +18,8 @@ from hypothesis import given, settings
 
 from agent.datasets.reading import read_pairs
 from agent.errors import ExtraMissing, InputError, UsageError
-from agent.exports.rows import RESULT_COLUMNS, ColumnKind, Export, as_cell
-from agent.types import ErrorInfo, Pair, Status
+from agent.exports.rows import MODULE_COLUMNS, RESULT_COLUMNS, ColumnKind, Export, as_cell
+from agent.types import ErrorInfo, ModuleContext, Origin, Pair, Status
 from agent.types import TestReport as Report
 from tests.datasets.test_pair_store import hostile_text, pair_lists
 from tests.exports.runs import export_run, make_run, read_lines
@@ -75,7 +75,9 @@ def test_hostile_pairs_have_the_same_rows_in_all_formats(pairs: list[Pair], reas
             # adjacent halves of a surrogate pair are read as one character
             texts = {"id": pair.id, "query": pair.query, "code": pair.code, "context": pair.context, "reason": reason}
             assert {name: row.get(name) for name in texts} == {name: normalise(text) for name, text in texts.items()}
-            assert len(line) == 4 + (pair.context is not None) + len(pair.meta) + len(RESULT_COLUMNS)
+            assert len(line) == 4 + (pair.context is not None) + (pair.origin is not None) + len(pair.meta) + len(
+                RESULT_COLUMNS
+            )
 
 
 def normalise(text: str | None) -> str | None:
@@ -108,11 +110,21 @@ def test_input_fields_come_before_results(tmp_path: Path) -> None:
 
 
 def test_input_fields_with_reserved_names_get_a_prefix(tmp_path: Path) -> None:
-    metas = {"label": 0, "input_label": "x", "query": "other", "input_year": 1}
+    metas = {"label": 0, "input_label": "x", "query": "other", "input_year": 1, "origin": "here"}
     export, rows = export_tables(tmp_path, make_run(tmp_path / "run", make_pairs(metas)))
-    names = ["id", "query", "code", "language", "input_label", "input_input_label", "input_query", "input_year"]
+    names = [
+        "id",
+        "query",
+        "code",
+        "language",
+        "input_label",
+        "input_input_label",
+        "input_query",
+        "input_year",
+        "origin",
+    ]
     assert list(export.columns) == [*names, *RESULT_COLUMNS]
-    assert [rows[0][name] for name in names[4:]] == [0, "x", "other", 1]
+    assert [rows[0][name] for name in names[4:]] == [0, "x", "other", 1, "here"]
     assert (rows[0]["query"], rows[0]["label"]) == ("q0", 1)
 
 
@@ -154,6 +166,23 @@ def test_an_export_can_be_read_as_input(tmp_path: Path, name: str) -> None:
     ]
     assert exported_pairs[0].meta["label"] in (1, "1")
     assert exported_pairs[0].meta["input_label"] in (0, "0")
+
+
+def test_origins_and_modules_are_exported_and_origins_can_be_read_again(tmp_path: Path) -> None:
+    origin = Origin(repository="pack", commit="1.0", name="f", module="pack.\ud800", class_name="A", lines=(1, 2))
+    pairs = [pair.model_copy(update={"origin": origin}) for pair in make_pairs({"origin": "mine"}, {}, {})]
+    alone = {"module_context": ModuleContext(reason="no wheel: pack 1.0")}
+    fields = {"0": {"module_context": ModuleContext(module="pack.a")}, "1": alone, "2": {}}
+    run = make_run(tmp_path / "run", pairs, fields, pipeline={"context": "module"})
+    export, rows = export_tables(tmp_path, run)
+    assert list(export.columns)[-2:] == list(MODULE_COLUMNS)
+    assert [[row[name] for name in MODULE_COLUMNS] for row in rows] == [
+        ["pack.a", None], [None, "no wheel: pack 1.0"], [None, None]
+    ]  # fmt: skip
+    (tmp_path / "jsonl").rename(tmp_path / "out.jsonl")
+    first, *_ = read_pairs(tmp_path / "out.jsonl")
+    assert first.origin == origin.model_copy(update={"module": "pack.\\ud800"})
+    assert first.meta["input_origin"] == "mine"
 
 
 def make_vote(label: int | str | None, reason: str) -> dict[str, Any]:

@@ -107,6 +107,15 @@ def test_labels_that_contradict_their_test_are_counted() -> None:
     assert texts_by_title["Labels by test outcome"]["text"].split()[0] == "1"
 
 
+def test_tests_in_modules_are_counted_by_label(blocks: dict[str, Figure]) -> None:
+    contexts = ({"module": "a.b"}, {"module": "c"}, {"reason": "no origin"})
+    drawn = draw(*([observe(id=str(n), label=n % 2, module_context=context)] for n, context in enumerate(contexts)))
+    assert cells(drawn["Tests in modules"]) == {
+        "in its module": {"1": "1", "0": "1"}, "alone: no origin": {"1": "0", "0": "1"}
+    }  # fmt: skip
+    assert "Tests in modules" not in blocks
+
+
 def test_repairs_and_stand_ins_match_the_tally(blocks: dict[str, Figure], tally: Tally) -> None:
     repairs, stand_ins = blocks["Repairs by kind"], blocks["Stand-ins"]
     assert re.findall(r"\d+", repairs["text"]) == [str(tally.repairs), str(tally.repaired)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agent.evaluation.tally import Observation
 from agent.runs.store.run_view import load_run
-from agent.types import Annotation
+from agent.types import Annotation, ModuleContext
 from agent.views import archive
 from agent.views.marks import iterate_marks
 from agent.views.report import Report
@@ -23,6 +23,8 @@ def test_marks_describe_the_events_of_a_pair(tmp_path: Path) -> None:
         "packages installed: installed", "stand-in: FakeClient",
         "with gold, decided by: arbitrate", "with gold, stand-ins: stand-ins",
     }  # fmt: skip
+    alone = annotation.model_copy(update={"module_context": ModuleContext(reason="no wheel: x")})
+    assert "module: alone: no wheel" in iterate_marks(Observation(alone))
     assert set(iterate_marks(Observation(annotation))) & {"node: screen", "with gold, decided by: arbitrate"} == set()
 
 

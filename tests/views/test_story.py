@@ -14,6 +14,7 @@ from agent.types import (
     CaseResult,
     Cause,
     ErrorInfo,
+    ModuleContext,
     Pair,
     Simulated,
     Status,
@@ -91,6 +92,17 @@ def test_a_story_starts_with_the_pair_and_ends_with_the_grounds_for_the_label() 
     assert (step.title.split(",")[0], "arbitrate" in step.title, step.parts[0].text) == ("label 1", True, "it does")
     assert step.facts == {"reading": "a list backwards", "stand-ins": "Fake"}
     assert [step.kind for step in iterate_result_steps(label, None)] == ["test", "label"]
+
+
+def test_the_label_and_the_path_say_where_the_test_ran() -> None:
+    for context, place in (
+        (ModuleContext(module="a.b"), "in its module (a.b)"),
+        (ModuleContext(reason="x"), "alone: x"),
+    ):
+        label = Annotation(id="p", input_sha256="", label=1, test=PASSED, module_context=context)
+        *_, step = iterate_result_steps(label, None)
+        assert step.facts == {"tested": place}
+        assert place in describe_path(label, None)
 
 
 def test_the_label_of_an_audited_pair_includes_the_screener_verdict() -> None:

@@ -19,7 +19,7 @@ from agent.llm.base import Reply
 from agent.llm.gateway import MemoryReplyCache
 from agent.pipeline.history import History, ModelCall
 from agent.runs.store.run_view import load_run
-from agent.types import Annotation, ErrorInfo, Usage
+from agent.types import Annotation, ErrorInfo, Origin, Usage
 from tests.runs.store.samples import commit, make_annotation, make_error, make_evidence, make_pair, open_folder
 
 
@@ -176,6 +176,17 @@ class TestGrowing:
         assert re.fullmatch(r"  2 .*: '7' \(code, meta\), '8' \(language\)", different)
         assert {name: (path / name).read_bytes() for name in before} == before
         open_folder(path, pairs=first).close()
+
+    def test_another_version_of_an_origin_is_refused(self, path: Path) -> None:
+        pair = make_pair("1").model_copy(update={"origin": Origin(repository="pack", commit="1.0", name="f")})
+        with open_folder(path, pairs=[pair]) as folder:
+            commit(folder, "1")
+        with load_run(path) as view:
+            assert list(view.pairs()) == [pair]
+        newer = pair.origin.model_copy(update={"commit": "1.1"})
+        with pytest.raises(RunFolderError, match=r"'1' \(origin\)"):
+            open_folder(path, pairs=[pair.model_copy(update={"origin": newer})])
+        open_folder(path, pairs=[pair]).close()
 
     def test_a_kill_between_writing_pairs_and_manifest_loses_nothing(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
