@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from typing import Any
 
@@ -52,22 +51,12 @@ def test_any_searchers_are_fused_by_rank(corpus: Commands) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("place", "code"),
-    [
-        ({"repo": "o/r", "path": "a/b.py", "sha": SHA, "url": URL}, "code"),
-        ({"repository_name": "o/r", "func_path_in_repository": "a/b.py", "func_code_url": URL}, "whole_func_string"),
-    ],
-    ids=["published files", "copy on Hugging Face"],
-)
-def test_the_origin_of_a_row_of_codesearchnet_is_in_pairs_runs_and_exports(
-    agent: Commands, place: dict[str, str], code: str
-) -> None:
-    text = "def size(self, unit):\n    return self.length / unit"
-    row = {"func_name": "Box.size", "language": "python", **place, code: text}
-    agent.write("rows.jsonl", json.dumps(row))
-    agent.write("q.jsonl", json.dumps({"id": "q", "query": "size of a box"}))
-    agent("corpus", "code", "rows.jsonl", "-o", "codes.jsonl", "--map", f"code={code}")
+def test_the_origin_of_a_row_of_codesearchnet_is_in_pairs_runs_and_exports(agent: Commands) -> None:
+    code = "def size(self, unit):\n    return self.length / unit"
+    row = {"repository_name": "o/r", "func_path_in_repository": "a/b.py", "func_name": "Box.size", "language": "python"}
+    agent.write("rows.jsonl", [{**row, "whole_func_string": code, "func_code_url": URL}])
+    agent.write("q.jsonl", [{"id": "q", "query": "size of a box"}])
+    agent("corpus", "code", "rows.jsonl", "-o", "codes.jsonl", "--map", "code=whole_func_string")
     agent("corpus", "candidates", "q.jsonl", "codes.jsonl", "-o", "p.jsonl", "--searcher", "bm25", "--combine", "rrf")
     agent("annotate", "p.jsonl", "--variant", "ps_fa", "--model", "heuristic", "-o", "run")
     assert agent("export", "run", "--to", "jsonl", "-o", "labelled.jsonl").code == DONE

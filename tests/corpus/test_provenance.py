@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -120,52 +121,29 @@ class TestInstalledDistribution:
 
 
 class TestModule:
-    @pytest.mark.parametrize(
-        ("name", "module"),
-        [
-            ("pack/a.py", "pack.a"),
-            ("pack/__init__.py", "pack"),
-            ("pack/space/b.py", "pack.space.b"),  # a namespace package
-            ("one.py", "one"),
-            ("pack/no-name.py", None),
-            ("pack/n.ipynb", None),
-            ("unlisted.py", "unlisted"),
-        ],
-    )
-    def test_installed_files_are_imported_from_the_folder_of_their_distribution(
-        self, tmp_path: Path, name: str, module: str | None
-    ) -> None:
-        folder = tmp_path / "src/site-packages"
-        files = ("pack/a.py", "pack/__init__.py", "pack/space/b.py", "one.py", "pack/no-name.py", "pack/n.ipynb")
-        install(folder, "pack", "", "".join(f"{file},,\n" for file in files))
-        assert Origins().find_module(folder / name) == module
+    INSTALLED: ClassVar = {
+        "pack/a.py": "pack.a", "pack/__init__.py": "pack", "pack/space/b.py": "pack.space.b", "one.py": "one",
+        "pack/no-name.py": None, "pack/n.ipynb": None,
+    }  # fmt: skip
+    CLONED: ClassVar = {
+        "pack/deep/a.py": "pack.deep.a", "pack/deep/__init__.py": "pack.deep", "libraries/inner/a.py": "inner.a",
+        "src/space/pack/a.py": "space.pack.a", "src/a.py": "a", "pack/src/a.py": "pack.src.a", "top.py": "top",
+        "scripts/a.py": None, "__init__.py": None,
+    }  # fmt: skip
 
-    @pytest.mark.parametrize(
-        ("name", "module"),
-        [
-            ("pack/deep/a.py", "pack.deep.a"),
-            ("pack/deep/__init__.py", "pack.deep"),
-            ("libraries/inner/a.py", "inner.a"),
-            ("src/space/pack/a.py", "space.pack.a"),
-            ("src/a.py", "a"),
-            ("pack/src/a.py", "pack.src.a"),
-            ("top.py", "top"),
-            ("scripts/a.py", None),
-            ("__init__.py", None),
-        ],
-    )
-    def test_files_of_a_repository_are_imported_from_its_sources(
-        self, tmp_path: Path, name: str, module: str | None
-    ) -> None:
-        repository = tmp_path / "src"
+    def test_installed_files_are_imported_from_the_folder_of_their_distribution(self, tmp_path: Path) -> None:
+        folder, origins = tmp_path / "src/site-packages", Origins()
+        install(folder, "pack", "", "".join(f"{name},,\n" for name in self.INSTALLED))
+        assert {name: origins.find_module(folder / name) for name in self.INSTALLED} == self.INSTALLED
+
+    def test_files_of_a_repository_are_imported_from_its_sources(self, tmp_path: Path) -> None:
+        repository, origins = tmp_path / "src", Origins()
         make_repository(repository)
-        for package in ("pack", "pack/deep", "pack/src", "libraries/inner", "src/space/pack", ""):
+        for package in ("", "pack", "pack/deep", "pack/src", "libraries/inner", "src/space/pack"):
             add(repository, f"{package}/__init__.py", "")
-        assert Origins().find_module(repository / name) == module
-
-    def test_other_files_have_no_known_module(self, tmp_path: Path) -> None:
-        add(tmp_path, "pack/__init__.py", "")
-        assert Origins().find_module(tmp_path / "pack/a.py") is None
+        assert {name: origins.find_module(repository / name) for name in self.CLONED} == self.CLONED
+        shutil.rmtree(repository / ".git")
+        assert Origins().find_module(repository / "pack/a.py") is None
 
 
 def add(folder: Path, name: str, text: str = MIT) -> None:

@@ -119,6 +119,8 @@ class TestRow:
             ("nwo", "o/r", "repository", "o/r"),
             ("license", "MIT", "licence", "MIT"),
             ("path", {"not": "text"}, "path", None),
+            ("repository_name", "o/r", "repository", "o/r"),
+            ("func_path_in_repository", "a.py", "path", "a.py"),
             ("module", "a.b", "module", "a.b"),
         ],
     )

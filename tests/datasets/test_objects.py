@@ -17,6 +17,7 @@ from agent.errors import ConfigError, InputError, UsageError
 from agent.types import Origin
 
 ROW = {"query": "add", "code": "def add(): pass", "votes": 3}
+PLACE = {"repository": "p", "commit": "1", "name": "f"}
 PAIR = Pair(id="1", query="add", code="def add(): pass", meta={"votes": 3})
 
 
@@ -28,16 +29,9 @@ def test_other_fields_of_a_mapping_go_to_meta(row: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "origin"),
     [
-        ({"repository": "p", "commit": "1", "name": "f"}, Origin(repository="p", commit="1", name="f")),
-        (
-            {"repository": "p", "commit": "1", "name": "f", "class": "A", "module": None, "lines": [1, 2]},
-            Origin(repository="p", commit="1", name="f", class_name="A", lines=(1, 2)),
-        ),
-        ({"repository": "p", "commit": "1"}, None),
-        ({"repository": "p", "commit": "1", "name": "f", "stars": 3}, None),
-        ("github.com/a/b", None),
-        ('{"repository": "p", "commit": "1", "name": "f"}', None),
-        (None, None),
+        (PLACE, Origin(repository="p", commit="1", name="f")),
+        ({**PLACE, "class": "A", "module": None}, Origin(repository="p", commit="1", name="f", class_name="A")),
+        *((value, None) for value in ({"name": "f"}, {**PLACE, "stars": 3}, "a/b", str(PLACE), None)),
     ],
 )
 def test_an_origin_has_the_fields_of_a_function_and_other_values_stay_in_meta(value: Any, origin: Any) -> None:

@@ -20,7 +20,7 @@ from agent.languages.python.language import PythonLanguage
 from agent.llm.base import Call
 from agent.pipeline.state import Node, State, Step, Tools
 from agent.sandbox.base import CommandResult, Environment, ReportLine, RunResult, SandboxJob
-from agent.types import Cause, ModuleContext, Status, Usage, Verdict
+from agent.types import Cause, Status, Usage, Verdict
 from tests.runs.store.samples import read_evidence
 from tests.scripts import (
     PAIR,
@@ -430,21 +430,6 @@ async def test_an_undeclared_step_ends_only_its_pair(step: Step) -> None:
 
     annotation = await annotate({}, **{**BROKEN, "nodes": {"broken": Wrong()}})
     assert annotation.error.type == "NodeError"
-
-
-async def test_an_annotation_says_where_its_test_ran() -> None:
-    context = ModuleContext(reason="no origin")
-
-    class Opening(Broken):
-        outcomes: ClassVar[Mapping[str, frozenset[str]]] = {
-            "ended": frozenset({"label", "decided_by", "module_context"})
-        }
-
-        async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002
-            return Step("ended", {"label": 1, "decided_by": self.name, "module_context": context})
-
-    assert (await annotate({}, **{**BROKEN, "nodes": {"broken": Opening()}})).module_context == context
-    assert (await annotate({"screen": [screen("match")]})).module_context is None
 
 
 async def test_a_variant_that_loops_ends_the_pair_with_an_error() -> None:
