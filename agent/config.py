@@ -147,6 +147,13 @@ class PipelineConfig(BaseModel):
         le=1,
         description="Fraction of the screener's verdicts to check with a test, to estimate the screener's error rate",
     )
+    context: Trusted[Literal["none", "module"]] = Field(
+        default="none",
+        description="Where tests run: around the snippet alone (none), or in the snippet's own module (module)",
+    )
+    context_lines: Limit[int] = Field(
+        default=150, ge=1, description="Maximum number of lines in prompts that describe the snippet's module"
+    )
 
 
 def _parse_concurrency(value: Any) -> Any:

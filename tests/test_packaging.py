@@ -55,7 +55,7 @@ def test_modules_data_folders_and_import_map_come_from_the_wheel(installed: Path
 def test_graphs_and_prompts_of_the_wheel_work(installed: Path) -> None:
     assert run(installed, "-m", "agent", "graph", "full").startswith("flowchart LR")
     code = "from agent.pipeline.prompts import Prompts; print(*Prompts().hash_templates())"
-    roles = {role.name for role in (*collect_known_roles(), ANSWER)}
+    roles = {role.template for role in (*collect_known_roles(), ANSWER)}
     assert set(run(installed, "-c", code).split()) == {"reask", *roles}
 
 

@@ -48,7 +48,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     settings = ChosenSettings(console, options)
     config = settings.config
     rounds = config.runner.rounds
-    chosen = choose_variants(() if variants is None else variants.split(","))
+    chosen = choose_variants(() if variants is None else variants.split(","), config.pipeline.context)
     reference = choose_reference(chosen, against)
     criterion = choose_criterion(chosen, config.pipeline.criterion)
     dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)

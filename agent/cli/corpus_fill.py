@@ -46,7 +46,7 @@ def run(source: Path, out: Path, variant: str, attempts: int, *, force: bool, op
     if not always_tests(tests):
         remedy = "Pass --variant no_screen, or remove the screener, as in rule_arbiter-without-screen."
         raise UsageError(f"the variant {tests.name} can label a pair without a test. {remedy}")
-    settings = ChosenSettings(notes, options, overrides={"runner.rounds": 1})
+    settings = ChosenSettings(notes, options, overrides={"runner.rounds": 1, "pipeline.context": "none"})
     config = settings.config
     models = settings.models()
     runs = folder / "written", folder / "tested"

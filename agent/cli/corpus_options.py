@@ -145,6 +145,7 @@ class FillOptions(RunOptions):
     engine: Literal["local", "ray"] | None = None
     address: str | None = None
     rounds: int | None = None
+    context: Literal["none", "module"] | None = None
     out: Path | None = None
     limit: Annotated[int | None, typer.Option(min=1, help="Fill only the first N queries without a match.")] = None
     field_map: str | None = None

@@ -101,7 +101,7 @@ def _serve_page(out: Path, comparisons: list[Comparison], sample: str, options: 
 
 
 def _ask_model(folder: Path, comparisons: list[Comparison], options: PreferOptions, console: Console) -> None:
-    settings = ChosenSettings(console, options, overrides={"runner.rounds": 1})
+    settings = ChosenSettings(console, options, overrides={"runner.rounds": 1, "pipeline.context": "none"})
     untested = {comparison.language for comparison in comparisons} - built_in_languages().keys()
     if isinstance((models := settings.models()).for_role("prefer"), HeuristicModel):
         raise UsageError("--model heuristic: has no rules for preferences. Pass the name of a model, or replay:FILE.")

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from agent.annotator import Annotator
-from agent.config import Config, RunnerConfig
+from agent.config import Config, RunnerConfig, build_config
 from agent.errors import ConfigError
 from agent.events import Event, Note
 from agent.llm.budget import Budget
 from agent.llm.models import Models
-from agent.pipeline.graph import Variant, build, list_variants, load_variant
+from agent.pipeline.graph import Variant, build, list_variants, load_variant, writes_programs
 from agent.runs.store import files
 from agent.runs.store.cache import SqliteReplyCache
 from agent.runs.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
@@ -31,8 +31,8 @@ _WITHOUT = "-without-"
 _TABLES = frozenset({ABLATION, ABLATION_CSV, ABLATION_MARKDOWN})
 
 
-def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
-    """Load variants by name, in the given order.
+def choose_variants(names: Sequence[str] = (), context: str = "none") -> list[Variant]:
+    """Load variants by name, in the given order. `context` applies to the variants that write tests.
 
     If there are no names, load all built-in variants with the criterion `exact`, starting with the variants from the
     CoSQA+ paper. A name is the name of a built-in variant, the path of a YAML file, or `VARIANT-without-NODE`. The
@@ -43,12 +43,13 @@ def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
         GraphError: a graph is malformed, or a node cannot be left out.
     """
     if not names:
-        comparable = (variant for variant in map(load_variant, list_variants()) if variant.criterion == "exact")
+        every = (_load_variant(name, context) for name in list_variants())
+        comparable = (variant for variant in every if variant.criterion == "exact")
         return sorted(comparable, key=lambda variant: (variant.paper is None, len(variant.nodes)))
     # keyed by case-folded folder name, because file systems may be case-insensitive
     chosen: dict[str, Variant] = {}
     for name in names:
-        variant = _load_variant(name.strip())
+        variant = _load_variant(name.strip(), context)
         folder = make_folder_name(variant).casefold()
         if folder.removesuffix(".tmp") in _TABLES:
             raise ConfigError(f"variant name {variant.name!r} is reserved for an output file. Rename the variant.")
@@ -99,11 +100,13 @@ def make_folder_name(variant: Variant) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "_", variant.name).strip("._") or "variant"
 
 
-def _load_variant(name: str) -> Variant:
+def _load_variant(name: str, context: str) -> Variant:
     if not name:
         raise ConfigError("--variants contains an empty name. Separate names with single commas.")
     base, *nodes = [name] if name.endswith((".yaml", ".yml")) else name.split(_WITHOUT)
     variant = load_variant(base)
+    if writes_programs(variant):
+        variant = load_variant(variant, context)
     for node in nodes:
         variant = variant.without(node)
     return variant
@@ -168,6 +171,8 @@ class AblationRuns:
                     backend = await choose(self.config.sandbox, lambda line: self.on_event(Note(line)))
                     stack.push_async_callback(backend.close)
             executions = SharedExecutions()
+            # the variants already have the node `open_context`, if they write tests
+            config = build_config({"pipeline.context": "none"}, self.config)
             for run in self.runs:
                 annotator = Annotator(
                     model=self.models,
@@ -178,7 +183,7 @@ class AblationRuns:
                     run_dir=run.folder,
                     cache=cache,
                     retry_errors=self.retry_errors,
-                    config=self.config,
+                    config=config,
                     executions=executions,
                     budget=budget,
                     on_event=self.on_event,

@@ -157,7 +157,9 @@ class _Plan:
     @cached_property
     def roles(self) -> dict[str, Role]:
         """The roles of the variant's nodes, keyed by role name."""
-        return {role.name: role for name in self.spec.pipeline.variant.nodes for role in BUILT_IN[name].roles}
+        variant = self.spec.pipeline.variant
+        roles = (role for name in variant.nodes for role in BUILT_IN[name].roles)
+        return {role.name: role for role in roles if variant.opens_context or not role.in_module}
 
     @cached_property
     def first_role(self) -> Role:

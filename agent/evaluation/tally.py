@@ -42,7 +42,7 @@ class Observation:
     def has_program(self) -> bool:
         """Whether a test program was generated."""
         if self.history is not None:
-            return bool(self.history.programs)
+            return bool(self.history.test_programs)
         return self.annotation.test is not None and bool(self.annotation.test.cases)
 
 

@@ -15,7 +15,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.errors import ModelError
@@ -305,7 +305,11 @@ def _iterate_heads(node: ast.expr) -> Iterator[str]:
 
 def _generate_test(variables: Mapping[str, Any]) -> str:
     outline = _outline(variables["query"], variables["code"])
-    stand_ins, surroundings = _build_surroundings(outline, variables["marker"])
+    if "outline" in variables:  # in the snippet's module: the first line of the outline imports the function or class
+        stand_ins, surroundings = list[str](), variables["outline"].partition("\n")[0]
+        outline = replace(outline, call=outline.call.replace(_HOLDER, surroundings.rpartition(" ")[2]))
+    else:
+        stand_ins, surroundings = _build_surroundings(outline, variables["marker"])
     head = {"reading": "the code does what its name and its docstring say", "stand_ins": stand_ins}
     source = "\n\n\n".join([surroundings, _HELPERS, *_extract_examples(outline), *_generate_smoke_cases(outline)])
     return f"```json\n{json.dumps(head)}\n```\n\n```{variables['fence']}\n{source}\n```\n"

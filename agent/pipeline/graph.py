@@ -15,6 +15,8 @@ from agent.config import REMOVED_VARIANTS, find_data_folder
 from agent.errors import AgentError, ConfigError, GraphError, NodeError
 from agent.languages.base import Language
 from agent.llm.failures import sanitise
+from agent.pipeline.nodes.generate_test import GenerateTest
+from agent.pipeline.nodes.open_context import OpenContext
 from agent.pipeline.nodes.registry import BUILT_IN
 from agent.pipeline.prompts import Role
 from agent.pipeline.state import Node, State, Step, Tools
@@ -30,6 +32,7 @@ class Variant(BaseModel):
     """A pipeline described as data: the start node, and a target for each outcome of each node.
 
     The target `end` finishes the pair. `criterion` applies unless the setting `pipeline.criterion` has a value.
+    `removed` lists the nodes that were toggled off.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,6 +43,43 @@ class Variant(BaseModel):
     criterion: Literal["exact", "half"] = "exact"
     start: str
     nodes: dict[str, dict[str, str]] = Field(min_length=1)
+    removed: tuple[str, ...] = Field(default=(), exclude=True)
+
+    @property
+    def opens_context(self) -> bool:
+        """Whether tests run in the snippet's own module, if possible."""
+        return OpenContext.name in self.nodes
+
+    def with_context(self) -> Variant:
+        """Return this variant with the node `open_context` before `generate_test`.
+
+        Edges that return to `generate_test`, such as the edge for a rewritten program, stay the same. The variant is
+        returned unchanged if it has the node, or if the node was toggled off.
+
+        Raises:
+            ConfigError: the variant writes no tests.
+        """
+        opening, writing = OpenContext.name, GenerateTest.name
+        if self.opens_context or opening in self.removed:
+            return self
+        if writing not in self.nodes:
+            raise ConfigError(
+                f"the variant {self.name} writes no tests, so none can run in a module. Choose another variant, or "
+                "remove --context (pipeline.context)"
+            )
+        later, pending = set[str](), [writing]
+        while pending:
+            new = set(self.nodes.get(pending.pop(), {}).values()) - later
+            later |= new
+            pending += new
+        nodes: dict[str, dict[str, str]] = {}
+        for name, edges in self.nodes.items():
+            if name == writing:
+                nodes[opening] = dict.fromkeys(OpenContext.outcomes, writing)
+            is_before = name not in later and name != writing
+            nodes[name] = {end: opening if is_before and to == writing else to for end, to in edges.items()}
+        start = opening if self.start == writing else self.start
+        return self.model_copy(update={"start": start, "nodes": nodes})
 
     def without(self, name: str, nodes: Mapping[str, Node] = BUILT_IN) -> Variant:
         """Return this variant with a node toggled off.
@@ -61,7 +101,8 @@ class Variant(BaseModel):
             if other != name
         }
         names = {"name": f"{self.name}-without-{name}", "title": f"{self.title}; without {name}", "paper": None}
-        return self.model_copy(update={**names, "start": targets.get(self.start, self.start), "nodes": remaining})
+        changes = {"start": targets.get(self.start, self.start), "nodes": remaining, "removed": (*self.removed, name)}
+        return self.model_copy(update={**names, **changes})
 
 
 def list_variants() -> list[str]:
@@ -69,13 +110,18 @@ def list_variants() -> list[str]:
     return sorted(path.stem for path in find_data_folder("graphs").glob("*.yaml"))
 
 
-def load_variant(source: str | Path | Mapping[str, Any] | Variant) -> Variant:
-    """Load a variant by its name, from a YAML file, or from a mapping.
+def load_variant(source: str | Path | Mapping[str, Any] | Variant, context: str = "none") -> Variant:
+    """Load a variant by its name, from a YAML file, or from a mapping. `context` is the setting `pipeline.context`.
 
     Raises:
-        ConfigError: the name is unknown or the file is unreadable.
+        ConfigError: the name is unknown, the file is unreadable, or see `Variant.with_context`.
         GraphError: the definition is malformed.
     """
+    variant = _read_variant(source)
+    return variant.with_context() if context == "module" else variant
+
+
+def _read_variant(source: str | Path | Mapping[str, Any] | Variant) -> Variant:
     if isinstance(source, Variant):
         return source
     if isinstance(source, Mapping):
@@ -149,15 +195,16 @@ def build(
     *,
     without: tuple[str, ...] = (),
     nodes: Mapping[str, Node] | None = None,
+    context: str = "none",
 ) -> Pipeline:
     """Load, check and compile a variant. `nodes` are added to the built-in nodes or replace those with the same name.
 
     Raises:
-        ConfigError: the variant is unknown.
+        ConfigError: see `load_variant`.
         GraphError: a node is unknown, is unreachable or lacks an input, or an outcome has no target.
     """
     known = {**BUILT_IN, **(nodes or {})}
-    variant = load_variant(source)
+    variant = load_variant(source, context)
     for name in without:
         variant = variant.without(name, known)
     check_variant(variant, known)

@@ -12,7 +12,7 @@ from agent.sandbox.base import Command as Command
 from agent.types import Comparison, Count, Frozen, Pair, Seconds, TestReport
 
 _ExitCode = Annotated[int, Field(ge=-(1 << 31), lt=1 << 32)]
-Purpose = Literal["test", "sentinel"]
+Purpose = Literal["test", "sentinel", "probe"]
 
 
 class Execution(Frozen):
@@ -22,8 +22,8 @@ class Execution(Frozen):
     `name==version`.
 
     `purpose` is `test` for the execution that produced the report. In a `sentinel` execution, the snippet's functions
-    raise an exception. `shared` is true if `agent ablate` reused the result of an earlier execution of the same program
-    in the same environment.
+    raise an exception. A `probe` imports the snippet's module and tests nothing. `shared` is true if `agent ablate`
+    reused the result of an earlier execution of the same program in the same environment.
     """
 
     kind: Literal["execution"] = "execution"
@@ -84,6 +84,12 @@ class History(Frozen):
     def programs(self) -> tuple[Program, ...]:
         """All programs. An execution refers to its program by the index in this tuple."""
         return self.of_kind(Program)
+
+    @property
+    def test_programs(self) -> tuple[Program, ...]:
+        """The programs that test the snippet, which excludes probes."""
+        probes = {execution.program for execution in self.executions if execution.purpose == "probe"}
+        return tuple(program for number, program in enumerate(self.programs) if number not in probes)
 
     @property
     def executions(self) -> tuple[Execution, ...]:

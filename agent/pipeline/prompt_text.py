@@ -13,6 +13,7 @@ LIMITS: Mapping[str, int] = {
     "question": 8_000,
     "code": 24_000,
     "context": 8_000,
+    "outline": 16_000,
     "program": 32_000,
     "output": 6_000,
     "report": 8_000,

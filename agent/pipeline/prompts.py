@@ -1,8 +1,8 @@
 """Renders the prompt of each role from its template.
 
-A template is a Jinja file named `<role>.j2` with a `system` block and a `user` block. Names of shared parts begin with
-`_`. A template receives only the variables that its role declares. It can output a text only through the `data` filter,
-which wraps the text in delimiters that the text cannot forge.
+A template is a Jinja file named `<role>.j2` with a `system` block and a `user` block. It can extend another template.
+Names of shared parts begin with `_`. A template receives only the variables that its role declares. It can output a
+text only through the `data` filter, which wraps the text in delimiters that the text cannot forge.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import difflib
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -51,10 +51,11 @@ _PLACEHOLDER = re.compile("\0([0-9]+)\0")
 
 @dataclass(frozen=True)
 class Role:
-    """A role in which a node calls a model, with the prompt template `NAME.j2`.
+    """A role in which a node calls a model, with the prompt template `NAME.j2` or `NAME_in_module.j2`.
 
     `variables` maps each variable of the template to an example value. The template is tested with these values.
-    `reply` is the type of the JSON reply (None: the reply is plain text).
+    `reply` is the type of the JSON reply (None: the reply is plain text). `in_module` is true for the second
+    template, which is used if the test runs in the snippet's module.
 
     Raises:
         ValueError: a variable is named after an input field that prompts must not show.
@@ -64,6 +65,16 @@ class Role:
     variables: Mapping[str, Any] = field(repr=False)
     reply: type[BaseModel] | None = None
     blocks: tuple[Literal["system", "user"], ...] = ("system", "user")
+    in_module: bool = False
+
+    @property
+    def template(self) -> str:
+        """The name of the template, without its suffix."""
+        return f"{self.name}_in_module" if self.in_module else self.name
+
+    def for_module(self, **variables: Any) -> Role:
+        """Return this role for tests in the snippet's module. `variables` are added to the role's variables."""
+        return replace(self, variables={**self.variables, **variables}, in_module=True)
 
     def __post_init__(self) -> None:
         """Reject variables that could reveal the label."""
@@ -89,7 +100,7 @@ class Prompts:
         self._sources = {**_read_templates(find_data_folder("prompts"), may_link=True), **user_sources}
         self._environment, self._trees = _compile(tuple(self._sources.items()))
         roles = tuple(roles)
-        known = {role.name for role in roles}
+        known = {role.template for role in roles}
         for name in user_sources.keys() - {f"{role}.j2" for role in known}:
             if close := difflib.get_close_matches(name.removesuffix(".j2"), known, n=1, cutoff=0.8):
                 raise PromptError(f"{folder}/{name}: there is no role with this name. Did you mean {close[0]}.j2?")
@@ -111,19 +122,20 @@ class Prompts:
                 filter.
             ValueError: the role does not declare one of the variables.
         """
-        name = f"{role.name}.j2"
+        name = f"{role.template}.j2"
         if undeclared := variables.keys() - role.variables.keys():
             names = ", ".join(sorted(undeclared))
             raise ValueError(f"role {role.name!r} does not declare the variables {names}")
         if name not in self._sources:
             raise PromptError(f"prompt template {name} does not exist")
-        template = self._environment.get_template(name)
         data: list[tuple[str, str]] = []
-        context = template.new_context({**dict.fromkeys(role.variables), **_mark_plain(variables), _DATA: data})
+        values = {**dict.fromkeys(role.variables), **_mark_plain(variables), _DATA: data}
+        context = self._environment.get_template(name).new_context(values)
+        context.blocks = self._list_blocks(name)
         texts = []
         for block in role.blocks:
             try:
-                texts.append("".join(template.blocks[block](context)).strip("\n"))
+                texts.append("".join(context.blocks[block][0](context)).strip("\n"))
             except (*_RENDER_ERRORS, *_TOO_LARGE) as error:
                 raise PromptError(f"{name}: block {block!r} does not render: {error}") from error
         blocks = delimit(data, around="\n".join(texts))
@@ -150,14 +162,31 @@ class Prompts:
             waiting += new
         return names
 
+    def _list_blocks(self, name: str) -> dict[str, list[Any]]:
+        """Return the functions of each block: those of the template itself, then those of the templates it extends.
+
+        Raises:
+            PromptError: the template extends itself.
+        """
+        blocks: dict[str, list[Any]] = {}
+        names: list[str] = [name]
+        for current in names:
+            for block, function in self._environment.get_template(current).blocks.items():
+                blocks.setdefault(block, []).append(function)
+            parents = [str(node.template.as_const()) for node in self._trees[current].find_all(nodes.Extends)]
+            if any(parent in names for parent in parents):
+                raise PromptError(f"{name} extends itself")
+            names += parents
+        return blocks
+
     def _check_role(self, role: Role) -> None:
-        name = f"{role.name}.j2"
+        name = f"{role.template}.j2"
         for part in sorted(self._list_parts(name)) if name in self._sources else ():
             if unknown := sorted(meta.find_undeclared_variables(self._trees[part]) - role.variables.keys()):
                 declared = ", ".join(sorted(role.variables))
                 raise PromptError(f"{part} uses {', '.join(unknown)}, but role {role.name!r} only has {declared}")
         for block in role.blocks if name in self._sources else ():
-            if block not in self._environment.get_template(name).blocks:
+            if block not in self._list_blocks(name):
                 raise PromptError(f"{name} has no {block!r} block: add {{% block {block} %}} ... {{% endblock %}}")
         self.render(role, role.variables)
         if "criterion" in role.variables:
@@ -168,6 +197,11 @@ class _Environment(ImmutableSandboxedEnvironment):
     """Templates cannot repeat texts or compute powers, which could use any amount of memory and time."""
 
     intercepted_binops = frozenset({"*", "**"})
+
+    @staticmethod
+    def concat(parts: Iterable[str]) -> _Plain:
+        """Join the output of a block, so that `super()` can be output again."""
+        return _Plain("".join(parts))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Multiply two numbers, and reject everything else."""

@@ -133,9 +133,11 @@ class RunSpec:
         model_options = {name: arguments[name] for name in arguments.keys() & ModelOptions.__optional_keys__}
         models, roles = Models.of(arguments.get("model"), **model_options), collect_known_roles({**BUILT_IN, **nodes})
         models.check(role.name for role in roles)
-        pipeline = build(arguments.get("variant", config.variant), without=arguments.get("without", ()), nodes=nodes)
+        source, without = arguments.get("variant", config.variant), arguments.get("without", ())
+        pipeline = build(source, without=without, nodes=nodes, context=config.pipeline.context)
         criterion = config.pipeline.criterion or pipeline.variant.criterion
-        settings = config.pipeline.model_copy(update={"criterion": criterion})
+        context = "module" if pipeline.variant.opens_context else "none"
+        settings = config.pipeline.model_copy(update={"criterion": criterion, "context": context})
         fallback = None if pipeline.needs_language else pipeline
         unsupported = arguments.get("unsupported", "fail")
         if fallback is None and unsupported == "judge":
@@ -205,12 +207,14 @@ class RunSpec:
             UsageError: a requirements file cannot be read.
         """
         user_parts = {"nodes": _identify_parts(self.nodes), "languages": _identify_parts(self.user_languages)}
-        excluded = {"pair_timeout", "sandbox_attempts"}
-        roles = {"reask", *(role.name for role in collect_known_roles({**BUILT_IN, **self.nodes}))}
+        in_module = self.pipeline.variant.opens_context
+        excluded = {"pair_timeout", "sandbox_attempts", *(() if in_module else ("context", "context_lines"))}
+        roles = collect_known_roles({**BUILT_IN, **self.nodes})
+        templates = {"reask", *(role.template for role in roles if in_module or not role.in_module)}
         return {
             "variant": self.pipeline.variant.model_dump(mode="json", exclude={"title", "paper", "criterion"}),
             "model": self.models.identity(),
-            "prompts": {role: digest for role, digest in self.prompts.hash_templates().items() if role in roles},
+            "prompts": {name: digest for name, digest in self.prompts.hash_templates().items() if name in templates},
             "pipeline": self.config.pipeline.model_dump(mode="json", exclude=excluded, exclude_none=True),
             "unsupported": self.unsupported,
             **_identify_sandbox(self.config.sandbox),

@@ -169,8 +169,13 @@ class SandboxSession:
 
         Raises:
             DependencyUnavailable: the requirements cannot be installed.
+            RequirementsUnavailable: the pair has too many requirements.
             SandboxError: the builder failed.
         """
+        if len(self._requirements) > _MAX_REQUIREMENTS:
+            raise RequirementsUnavailable(
+                f"{len(self._requirements)} requirements exceed the limit of {_MAX_REQUIREMENTS}"
+            )
         start = time.monotonic()
         with self._tracer.span("sandbox", "sandbox environment", backend=self._backend.name), self._translate_errors():
             environment = await self._backend.environments.build([*self._requirements, *requirements])
@@ -193,10 +198,6 @@ class SandboxSession:
         """
         if not self._requirements and not self._backend.environments.base_requirements:
             return None
-        if len(self._requirements) > _MAX_REQUIREMENTS:
-            raise RequirementsUnavailable(
-                f"{len(self._requirements)} requirements exceed the limit of {_MAX_REQUIREMENTS}"
-            )
         try:
             return await self.build_environment(())
         except DependencyUnavailable as error:

@@ -137,14 +137,15 @@ def read_unused_options(err: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("options", "lines"), [
-    (("--timeout", "5"), ["--timeout (execute)"]),
+    (("--timeout", "5"), ["--timeout (open_context, execute)"]),
     (("-c", "pipeline.max_repairs=5", "-c", "pipeline.max_repairs=5"), ["-c pipeline.max_repairs (repair)"]),
     (("--without", "screen", "--model", "screen=heuristic"), ["--model screen=…"]),
     (("-c", "temperature=0.5", "--base-url", "http://[::1]:9"), ["--base-url", "-c temperature"]),
     (("--sandbox", "bwrap", "-c", "sandbox.memory_mb=100", "-c", "runner.sandboxes=2"), [
-        f"{flag} (execute, repair)" for flag in ("--sandbox", "-c sandbox.memory_mb", "-c runner.sandboxes")]),
+        f"{flag} (open_context, execute, repair)" for flag in ("--sandbox", "-c sandbox.memory_mb", "-c runner.sandboxes")]),
     (("--model", "judge=heuristic", "--unsupported", "judge"), ["--model judge=…"]),
     (("--variant", "ps_tpg_fa", "--model", "judge=heuristic", "--unsupported", "judge"), []),
+    (("--variant", "full", "--context", "module", "--without", "open_context"), ["--context (open_context)"]),
     (("--criterion", "half", "--concurrency", "2", "-c", "pipeline.format_retries=1"), []),
 ])  # fmt: skip
 def test_annotate_reports_options_without_effect(agent: Commands, options: tuple[str, ...], lines: list[str]) -> None:

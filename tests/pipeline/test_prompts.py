@@ -24,7 +24,7 @@ from agent.pipeline.prompts import Prompts, Role
 from agent.text import make_printable
 from agent.types import CaseOutcome, CaseResult, Cause, Message, Simulated, Status, TestReport
 
-BY_NAME = {role.name: role for role in (*collect_known_roles(), ANSWER, REASK)}
+BY_NAME = {role.template: role for role in (*collect_known_roles(), ANSWER, REASK)}
 PROMPTS = Prompts(roles=BY_NAME.values())
 ROLES = sorted(BY_NAME.keys() - {"answer", "reask"})
 SEEING_CODE = [role for role in ROLES if "code" in BY_NAME[role].variables]
@@ -42,6 +42,7 @@ def make_variables(role: str, query: str = "reverse a list", code: str = "def f(
         "report": TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(case,), message=query),
         "history": ({"command": query, "outcome": "failed", "output": code},),
         "simulated": Simulated(status="passed", reason=code), "reading": query, "weakness": code,
+        "outline": code, "module": query,
     }  # fmt: skip
     return {name: values[name] for name in BY_NAME[role].variables}
 
@@ -149,7 +150,7 @@ def test_blocks_preserve_their_text(code: str) -> None:
     assert contents["code"].strip("\n") == code.strip("\n")
 
 
-@pytest.mark.parametrize("role", sorted({*SEEING_CODE} - {"repair", "simulate"}))
+@pytest.mark.parametrize("role", sorted({*SEEING_CODE} - {"repair", "repair_in_module", "simulate"}))
 def test_prompts_for_snippets_of_one_query_have_the_same_start(role: str) -> None:
     first, second = (render(role, make_variables(role, code=code)) for code in ("a = 1", "b = 2"))
     assert first[0] == second[0]
@@ -157,10 +158,10 @@ def test_prompts_for_snippets_of_one_query_have_the_same_start(role: str) -> Non
     assert first[1].content[:end] == second[1].content[:end]
 
 
-BY_CRITERION = {"screen", "judge", "generate_test", "arbitrate"}
+BY_CRITERION = {"screen", "judge", "generate_test", "arbitrate", "generate_test_in_module", "arbitrate_in_module"}
 """Roles that test or judge requirements."""
 
-WITHOUT_CRITERION = {"repair", "simulate", "judge_intent", "write_code", "prefer"}
+WITHOUT_CRITERION = {"repair", "repair_in_module", "simulate", "judge_intent", "write_code", "prefer"}
 """Roles that write or compare code, make a program run, predict its outcome, or look for search intent."""
 
 
@@ -206,7 +207,7 @@ def test_the_example_replies_of_a_prompt_can_be_parsed(role: str) -> None:
     if not examples:
         examples = [system[re.search(r"^```\w+$", system, re.MULTILINE).start() :]]  # type: ignore[union-attr]
     for example in examples:
-        PARSERS[role](example)  # raises UnreadableReply if the example violates the format
+        PARSERS[BY_NAME[role].name](example)  # raises UnreadableReply if the example violates the format
 
 
 def test_the_example_follows_the_rules_for_stand_ins_and_names() -> None:

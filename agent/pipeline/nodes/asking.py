@@ -227,6 +227,8 @@ class Simulate(Node):
         return Step("simulated", {"simulated": Simulated(status=reply.status, reason=reply.reason)})
 
 
+OUTLINE = "from lists import reverse\n\nimport itertools\n\ndef first(values): ...\n"
+"""Example of the outline of a snippet's module."""
 ARBITRATE = Role(
     "arbitrate",
     {
@@ -240,6 +242,7 @@ ARBITRATE = Role(
     },
     parsing.LabelReply,
 )
+ARBITRATE_IN_MODULE = ARBITRATE.for_module(module="lists")
 
 
 class Arbitrate(Node):
@@ -247,7 +250,7 @@ class Arbitrate(Node):
 
     name = "arbitrate"
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
-    roles = (ARBITRATE,)
+    roles = (ARBITRATE, ARBITRATE_IN_MODULE)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the label and the reason."""
@@ -261,7 +264,10 @@ class Arbitrate(Node):
             "problem": None if snippet is None else snippet.problem,
             "reading": state.get("reading"),
         }
-        reply = await tools.asker.ask(ARBITRATE, variables, parsing.parse_label)
+        role = ARBITRATE
+        if "module" in state:
+            role, variables["module"] = ARBITRATE_IN_MODULE, state["module"].origin.module
+        reply = await tools.asker.ask(role, variables, parsing.parse_label)
         return Step("decided", {"label": reply.label, "decided_by": self.name, "reason": reply.reason})
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from agent.languages.base import Language, MalformedProgram, Snippet
+from agent.languages.base import Language, MalformedProgram, Module, Snippet
 from agent.llm import parsing
 from agent.pipeline.history import Program
-from agent.pipeline.nodes.asking import PAIR, collect_pair_variables
+from agent.pipeline.nodes.asking import OUTLINE, PAIR, collect_pair_variables
 from agent.pipeline.state import Node, Role, State, Step, Tools
 from agent.types import Status, TestReport
 
@@ -21,12 +21,14 @@ TEST = Role(
         "weakness": "it passes whatever the code returns",
     },
 )
+TEST_IN_MODULE = TEST.for_module(outline=OUTLINE)
 
 
 class GenerateTest(Node):
     """Ask for a program with a marker, and insert the snippet verbatim at the marker.
 
-    If an earlier program proved nothing, the prompt says why.
+    In the snippet's module, the program has no marker and imports the snippet. If an earlier program proved nothing,
+    the prompt says why.
     """
 
     name = "generate_test"
@@ -34,7 +36,7 @@ class GenerateTest(Node):
         "generated": frozenset({"program"}),
         "snippet_error": frozenset({"report"}),
     }
-    roles = (TEST,)
+    roles = (TEST, TEST_IN_MODULE)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the program, or an error report if the snippet cannot be parsed.
@@ -46,18 +48,20 @@ class GenerateTest(Node):
         if snippet.problem is not None:
             report = TestReport(status=Status.ERROR, cause=snippet.cause, message=snippet.problem)
             return Step("snippet_error", {"snippet": snippet, "report": report})
+        module = state.get("module")
+        role = TEST if module is None else TEST_IN_MODULE
         variables = {
             **collect_pair_variables(state, tools),
-            "marker": tools.language.marker,
+            **({"marker": tools.language.marker} if module is None else {"outline": module.outline}),
             "advice": snippet.advice,
             "weakness": state.get("weakness"),
         }
 
         def parse(text: str) -> tuple[parsing.ProgramReply, Program]:
             reply = parsing.parse_program(text, tools.language.fence)
-            return reply, _insert(tools.language, reply.template, snippet)
+            return reply, _insert(tools.language, reply.template, snippet, module)
 
-        reply, program = await tools.asker.ask(TEST, variables, parse)
+        reply, program = await tools.asker.ask(role, variables, parse)
         return Step(
             "generated",
             {
@@ -71,9 +75,11 @@ class GenerateTest(Node):
         )
 
 
-def _insert(language: Language, template: str, snippet: Snippet) -> Program:
+def _insert(language: Language, template: str, snippet: Snippet, module: Module | None) -> Program:
     """Insert a snippet. The model is asked again only if it wrote a malformed program, not if the language fails."""
     try:
+        if module is not None:
+            return language.insert_in_module(template, snippet, module)
         return language.insert(template, snippet)
     except MalformedProgram:
         raise

@@ -14,6 +14,7 @@ from agent.pipeline.nodes.asking import (
 )
 from agent.pipeline.nodes.execute import Execute
 from agent.pipeline.nodes.generate_test import GenerateTest
+from agent.pipeline.nodes.open_context import OpenContext
 from agent.pipeline.nodes.repair import Repair
 from agent.pipeline.state import Node
 
@@ -22,6 +23,7 @@ BUILT_IN: dict[str, Node] = {
     for node in (
         JudgeIntent(),
         Screen(),
+        OpenContext(),
         GenerateTest(),
         Execute(),
         Repair(),

@@ -5,19 +5,26 @@ Stage 1 installs missing modules, and stage 2 asks the model for commands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from agent.llm import parsing
 from agent.pipeline.history import Command
-from agent.pipeline.nodes.asking import EXECUTION, PAIR, collect_execution_variables, collect_pair_variables
+from agent.pipeline.nodes.asking import (
+    EXECUTION,
+    OUTLINE,
+    PAIR,
+    collect_execution_variables,
+    collect_pair_variables,
+)
 from agent.pipeline.nodes.execute import explain_dependency
 from agent.pipeline.state import Node, Role, State, Step, Tools
 from agent.sandbox.commands import Install, Refuse, RunCommand, read_commands
 from agent.sandbox.installer import Installer
 from agent.types import Cause
 
-_DIRECT_INSTALLS = 3
+DIRECT_INSTALLS = 3
+"""How often the packages of missing modules are installed before the model is asked."""
 
 REPAIR = Role(
     "repair",
@@ -29,6 +36,7 @@ REPAIR = Role(
         "history": ({"command": "pip install numpy", "outcome": "installed", "output": "numpy==2.3.5"},),
     },
 )
+REPAIR_IN_MODULE = REPAIR.for_module(outline=OUTLINE)
 
 
 class Repair(Node):
@@ -48,13 +56,13 @@ class Repair(Node):
     bypass = "given_up"
     uses_sandbox = True
     settings = frozenset({"max_repairs", "command_timeout"})
-    roles = (REPAIR,)
+    roles = (REPAIR, REPAIR_IN_MODULE)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return `repaired` if another execution may have a different outcome."""
         update: State = {}
         repairs, installs = state.get("repairs", 0), state.get("installs", 0)
-        if state["report"].cause is Cause.DEPENDENCY and installs < _DIRECT_INSTALLS:
+        if state["report"].cause is Cause.DEPENDENCY and installs < DIRECT_INSTALLS:
             update = await self._install_missing(state, tools)
             if "environment" in update:
                 return Step("repaired", {**update, "installs": installs + 1, "repairs": repairs + 1})
@@ -72,18 +80,22 @@ class Repair(Node):
         sought = state.get("sought", frozenset())
         names = [n for n in tools.language.missing(state["program"], state["result"]) if n not in sought]
         update: State = {"sought": sought | set(names)}
-        environment = await _make_installer(tools).install_modules(names, state.get("environment"))
+        environment = await make_installer(tools, tools.history.add).install_modules(names, state.get("environment"))
         if environment is not None:
             update["environment"] = environment
         return update
 
     async def _run_commands(self, state: State, tools: Tools) -> tuple[bool, State]:
-        commands = await tools.asker.ask(REPAIR, _collect_variables(state, tools), parsing.parse_commands)
+        role, variables = REPAIR, _collect_variables(state, tools)
+        if "module" in state:
+            role, variables["outline"] = REPAIR_IN_MODULE, state["module"].outline
+        commands = await tools.asker.ask(role, variables, parsing.parse_commands)
         update: State = {}
         changed, current = False, state.get("environment")
+        installer = make_installer(tools, tools.history.add)
         for command, step in read_commands(commands):
             if isinstance(step, Install):
-                environment = await _make_installer(tools).install(step.requirements, current, command=command)
+                environment = await installer.install(step.requirements, current, command=command)
                 if environment is not None:
                     changed |= current is None or environment.key != current.key
                     current = update["environment"] = environment
@@ -102,8 +114,9 @@ class Repair(Node):
         return succeeded
 
 
-def _make_installer(tools: Tools) -> Installer:
-    return Installer(tools.sandbox, tools.language.requirement, tools.history.add)
+def make_installer(tools: Tools, record: Callable[[Command], None]) -> Installer:
+    """Return an installer for the pair's environment. `record` receives every installation."""
+    return Installer(tools.sandbox, tools.language.requirement, record)
 
 
 def _collect_variables(state: State, tools: Tools) -> dict[str, Any]:
