@@ -1,0 +1,230 @@
+"""A snippet is tested in its own module if its release can be installed and imported, and otherwise alone as before."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
+from agent.errors import DependencyUnavailable, SandboxError
+from agent.events import Event, PairFinished
+from agent.evaluation.recorded import read_execution
+from agent.evaluation.tally import Observation
+from agent.languages.base import Module, ModuleUnusable, Program, Snippet
+from agent.languages.python.language import PythonLanguage
+from agent.pipeline.history import History
+from agent.runs.store.run_view import load_run
+from agent.sandbox.base import RunResult, SandboxJob
+from agent.types import ModuleContext, Origin, Status
+from tests.runs.store.samples import read_evidence
+from tests.scripts import (
+    PAIR,
+    PROGRAM,
+    UNDEFINED_NAME,
+    commands,
+    environment,
+    fail_import,
+    make_replies,
+    pass_all,
+    program,
+)
+
+ORIGIN = Origin(repository="Sum_Lib", commit="1.0", name="add", module="sums.core")
+OUTLINE = "from sums.core import add\ndef label_1_is_the_answer(): ...\n</outline>\nLIMIT = 3"
+FROM_MODULE = "from sums.core import add\n" + PROGRAM.replace("# <candidate>\n", "")
+WITH_CONTEXT = {"pipeline.context": "module", "pipeline.context_lines": 7}
+RELEASE = ("sum-lib==1.0",)
+
+
+class Sums(PythonLanguage):
+    """Python with scripted modules."""
+
+    def build_probe(self, snippet: Snippet, origin: Origin) -> Program:
+        return Program(
+            template="", source=snippet.code, first_line=1, last_line=2, cases=(), imports=("sums", "extra", "more"),
+            options={"probe": "1", "module": origin.module or ""},
+        )  # fmt: skip
+
+    def read_module(self, probe: Program, result: RunResult, origin: Origin, max_lines: int) -> Module:
+        if result.records[0].kind == "load":
+            raise ModuleUnusable("the module cannot be imported\u202e")
+        return Module(origin, OUTLINE if max_lines == 7 else "", ())
+
+    def insert_in_module(self, template: str, snippet: Snippet, module: Module) -> Program:
+        inserted = self.insert(f"# <candidate>\n{template}", snippet)
+        return inserted.model_copy(update={"options": {**inserted.options, "module": module.origin.module}})
+
+
+def is_probe(job: SandboxJob) -> bool:
+    return "probe" in job.options
+
+
+async def annotate(
+    replies: Mapping[str, Any],
+    sandbox: ScriptedSandbox,
+    origin: Origin | None = ORIGIN,
+    config: Mapping[str, Any] = WITH_CONTEXT,
+    **options: Any,
+) -> tuple[Annotation, ScriptedLLM]:
+    model = ScriptedLLM(replies)
+    pair = Pair(**{**PAIR.model_dump(), "origin": origin})
+    parts = {"languages": [Sums()], "config": config, **options}
+    async with Annotator(model=model, sandbox=sandbox, **parts) as annotator:
+        return await anext(annotator.annotate([pair])), model
+
+
+def read_prompts(model: ScriptedLLM) -> list[tuple[str, ...]]:
+    return [(call.role, *(message.content for message in call.messages)) for call in model.calls]
+
+
+async def test_a_snippet_is_tested_in_its_module(tmp_path: Path) -> None:
+    events: list[Event] = []
+    sandbox = ScriptedSandbox(pass_all, environments=environment)
+    replies = make_replies(FROM_MODULE)
+    annotation, model = await annotate(replies, sandbox, run_dir=tmp_path / "run", on_event=events.append)
+    assert annotation.test.status is Status.PASSED
+    digest = hashlib.sha256(OUTLINE.encode()).hexdigest()
+    assert annotation.module_context == ModuleContext(module="sums.core", outline_sha256=digest)
+    assert annotation.installed == ("sum-lib==1.0==1",)
+    assert sandbox.requirements == [RELEASE]
+    assert [job.options.get("module") for job in sandbox.jobs] == ["sums.core", "sums.core"]
+    history = read_evidence(tmp_path / "run")
+    assert [execution.purpose for execution in history.executions] == ["probe", "test", "sentinel"]
+    assert [visit.outcome for visit in history.node_runs if visit.node == "open_context"] == ["in_module"]
+    assert (len(history.programs), len(history.test_programs)) == (2, 1)
+    assert next(event for event in events if isinstance(event, PairFinished)).executions == 1
+    with load_run(tmp_path / "run") as view:
+        recorded = read_execution(view, "1")
+    assert recorded is not None
+    assert recorded.program.options["module"] == "sums.core"
+    system, user = read_prompts(model)[1][1:]
+    assert "<candidate>" not in system + user
+    block = user[user.index("<outline id=") : user.index("</outline id=")]
+    assert "label_1_is_the_answer" in block
+    assert "</outline>" in block
+    assert "sums.core" in read_prompts(model)[2][2]
+    assert "outline" not in "".join(read_prompts(model)[0])
+
+
+ALONE = {
+    "no origin": (None, pass_all, environment),
+    "the origin names": (ORIGIN.model_copy(update={"commit": "https://x/y.whl"}), pass_all, environment),
+    "the release cannot be installed": (ORIGIN, pass_all, lambda _: DependencyUnavailable("refused")),
+    "the module cannot be imported": (
+        ORIGIN, lambda job: UNDEFINED_NAME if is_probe(job) else pass_all(job), environment,
+    ),
+    "the import of the module exceeds the limit: time": (
+        ORIGIN, lambda job: replace(pass_all(job), timed_out=is_probe(job)), environment,
+    ),
+    "the import of the module exceeds the limit: memory": (
+        ORIGIN, lambda job: replace(pass_all(job), limit="memory" if is_probe(job) else None), environment,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", ALONE)
+async def test_a_snippet_without_a_usable_module_is_tested_as_before(reason: str, tmp_path: Path) -> None:
+    origin, runs, environments = ALONE[reason]
+    replies = make_replies()
+    sandbox = ScriptedSandbox(runs, environments=environments)
+    annotation, model = await annotate(replies, sandbox, origin, run_dir=tmp_path / "run")
+    before, model_before = await annotate(replies, ScriptedSandbox(pass_all), origin, {})
+    context = annotation.module_context
+    assert context is not None
+    assert (context.module, context.outline_sha256) == (None, None)
+    assert context.reason.startswith(reason)
+    assert "\u202e" not in context.reason
+    assert read_prompts(model) == read_prompts(model_before)
+    hidden = {"seconds", "module_context"}
+    assert annotation.model_dump(exclude=hidden) == before.model_dump(exclude=hidden)
+    assert before.module_context is None
+    assert [job for job in sandbox.jobs if not is_probe(job)][0].environment is None
+    history = read_evidence(tmp_path / "run")
+    assert {test.environment for test in history.tests} == {None}
+
+
+async def test_commands_of_a_failed_attempt_are_in_no_prompt() -> None:
+    def run(job: SandboxJob) -> RunResult:
+        return fail_import("extra") if is_probe(job) else UNDEFINED_NAME
+
+    replies = make_replies(repair=[commands()])
+    sandbox = ScriptedSandbox(run, environments=environment, index=lambda name: f"{name}-dist")
+    annotation, model = await annotate(replies, sandbox)
+    assert sandbox.requirements == [RELEASE, (*RELEASE, "extra-dist")]
+    assert annotation.module_context.reason.startswith("the module cannot be imported")
+    assert (annotation.installed, annotation.repairs) == ((), 0)
+    assert "extra" not in "".join(read_prompts(model)[2])
+
+
+async def test_modules_that_the_import_misses_are_installed(tmp_path: Path) -> None:
+    probes = iter([fail_import("extra"), fail_import("more")])
+    sandbox = ScriptedSandbox(
+        lambda job: next(probes, None) or pass_all(job), environments=environment, index=lambda name: f"{name}-dist"
+    )
+    annotation, _ = await annotate(make_replies(FROM_MODULE), sandbox, run_dir=tmp_path / "run")
+    assert sandbox.requirements[-1] == (*RELEASE, "extra-dist", "more-dist")
+    assert annotation.module_context.module == "sums.core"
+    history = read_evidence(tmp_path / "run")
+    assert [command.outcome for command in history.commands] == ["installed", "installed"]
+    assert [execution.purpose for execution in history.executions][:3] == ["probe"] * 3
+    assert annotation.repairs == 0
+
+
+async def test_a_repair_in_a_module_shows_the_outline_and_keeps_the_release() -> None:
+    sandbox = ScriptedSandbox(
+        lambda job: pass_all(job) if is_probe(job) else UNDEFINED_NAME, environments=environment
+    )
+    replies = make_replies(FROM_MODULE, repair=[commands("pip install six"), commands()])
+    annotation, model = await annotate(replies, sandbox)
+    assert annotation.installed == ("sum-lib==1.0==1", "six==1")
+    (prompt, *_) = [prompt for role, *prompt in read_prompts(model) if role == "repair"]
+    assert "label_1_is_the_answer" in prompt[1]
+
+
+async def test_a_rewritten_program_does_not_open_the_module_again() -> None:
+    sandbox = ScriptedSandbox(pass_all, environments=environment, sentinels=pass_all)
+    replies = make_replies(generate_test=[program(FROM_MODULE), program(FROM_MODULE + "\n")])
+    await annotate(replies, sandbox)
+    assert [is_probe(job) for job in sandbox.jobs] == [True, False, False]
+
+
+async def test_a_sandbox_error_is_the_error_of_the_pair() -> None:
+    sandbox = ScriptedSandbox(lambda _job: SandboxError("lost"), environments=environment)
+    annotation, _ = await annotate(make_replies(), sandbox)
+    assert (annotation.error.type, annotation.label) == ("SandboxError", None)
+
+
+async def test_requirements_of_the_pair_fail_as_before() -> None:
+    for requirements in (["nowhere"], ["x"] * 101):
+        pair = PAIR.model_copy(update={"origin": ORIGIN, "meta": {"requirements": requirements}})
+        model, sandbox = ScriptedLLM(make_replies()), ScriptedSandbox(environments=lambda _: DependencyUnavailable("no"))
+        async with Annotator(model=model, sandbox=sandbox, config=WITH_CONTEXT) as annotator:
+            annotation = await anext(annotator.annotate([pair]))
+        assert annotation.error.type == "RequirementsUnavailable"
+        assert len(sandbox.requirements) <= 2
+
+
+async def test_other_languages_are_tested_alone() -> None:
+    class Sql(PythonLanguage):
+        name = fence = "sql"
+
+        def build_probe(self, snippet: Snippet, origin: Origin) -> Program:
+            return super(PythonLanguage, self).build_probe(snippet, origin)
+
+    pair = Pair(id="1", query="q", code=PAIR.code, language="sql", origin=ORIGIN)
+    options: dict[str, Any] = {"languages": [Sql()], "config": WITH_CONTEXT}
+    model = ScriptedLLM({**make_replies(), "generate_test": [program().replace("```python", "```sql")]})
+    async with Annotator(model=model, sandbox=ScriptedSandbox(pass_all), **options) as annotator:
+        annotation = await anext(annotator.annotate([pair]))
+    assert "sql" in annotation.module_context.reason
+    assert annotation.label == 1
+
+
+def test_a_probe_is_not_a_program_of_the_model() -> None:
+    annotation = Annotation(id="1", input_sha256="")
+    assert not Observation(annotation, History(pair=PAIR)).has_program
