@@ -42,7 +42,7 @@ class Observation:
     def has_program(self) -> bool:
         """Whether a test program was generated."""
         if self.history is not None:
-            return bool(self.history.test_programs)
+            return len(self.history.programs) > len(self.history.probes)
         return self.annotation.test is not None and bool(self.annotation.test.cases)
 
 

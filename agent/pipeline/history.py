@@ -86,10 +86,9 @@ class History(Frozen):
         return self.of_kind(Program)
 
     @property
-    def test_programs(self) -> tuple[Program, ...]:
-        """The programs that test the snippet, which excludes probes."""
-        probes = {execution.program for execution in self.executions if execution.purpose == "probe"}
-        return tuple(program for number, program in enumerate(self.programs) if number not in probes)
+    def probes(self) -> frozenset[int]:
+        """The numbers of the programs that import the snippet's module and test nothing."""
+        return frozenset(execution.program for execution in self.executions if execution.purpose == "probe")
 
     @property
     def executions(self) -> tuple[Execution, ...]:

@@ -74,7 +74,8 @@ def iterate_event_steps(history: History) -> Iterator[StoryStep]:
                 programs += 1
                 source = Part(event.source, kind="code", language=history.pair.language)
                 stand_ins = {"stand-ins": ", ".join(event.stand_ins)} if event.stand_ins else {}
-                yield StoryStep("program", f"program {programs}", (source,), stand_ins)
+                probe = " (probe of the module)" if programs - 1 in history.probes else ""
+                yield StoryStep("program", f"program {programs}{probe}", (source,), stand_ins)
             case Execution():
                 executions += event.purpose == "test"
                 yield _describe_execution(event, executions)

@@ -142,7 +142,8 @@ def read_unused_options(err: str) -> list[str]:
     (("--without", "screen", "--model", "screen=heuristic"), ["--model screen=…"]),
     (("-c", "temperature=0.5", "--base-url", "http://[::1]:9"), ["--base-url", "-c temperature"]),
     (("--sandbox", "bwrap", "-c", "sandbox.memory_mb=100", "-c", "runner.sandboxes=2"), [
-        f"{flag} (open_context, execute, repair)" for flag in ("--sandbox", "-c sandbox.memory_mb", "-c runner.sandboxes")]),
+        f"{flag} (open_context, execute, repair)"
+        for flag in ("--sandbox", "-c sandbox.memory_mb", "-c runner.sandboxes")]),
     (("--model", "judge=heuristic", "--unsupported", "judge"), ["--model judge=…"]),
     (("--variant", "ps_tpg_fa", "--model", "judge=heuristic", "--unsupported", "judge"), []),
     (("--variant", "full", "--context", "module", "--without", "open_context"), ["--context (open_context)"]),

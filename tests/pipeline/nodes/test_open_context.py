@@ -12,12 +12,11 @@ import pytest
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
 from agent.errors import DependencyUnavailable, SandboxError
-from agent.events import Event, PairFinished
 from agent.evaluation.recorded import read_execution
 from agent.evaluation.tally import Observation
+from agent.events import Event, PairFinished
 from agent.languages.base import Module, ModuleUnusable, Program, Snippet
 from agent.languages.python.language import PythonLanguage
-from agent.pipeline.history import History
 from agent.runs.store.run_view import load_run
 from agent.sandbox.base import RunResult, SandboxJob
 from agent.types import ModuleContext, Origin, Status
@@ -46,11 +45,11 @@ class Sums(PythonLanguage):
 
     def build_probe(self, snippet: Snippet, origin: Origin) -> Program:
         return Program(
-            template="", source=snippet.code, first_line=1, last_line=2, cases=(), imports=("sums", "extra", "more"),
+            template="", source=snippet.code, first_line=1, last_line=2, cases=(),
             options={"probe": "1", "module": origin.module or ""},
         )  # fmt: skip
 
-    def read_module(self, probe: Program, result: RunResult, origin: Origin, max_lines: int) -> Module:
+    def read_module(self, probe: Program, result: RunResult, origin: Origin, max_lines: int) -> Module:  # noqa: ARG002
         if result.records[0].kind == "load":
             raise ModuleUnusable("the module cannot be imported\u202e")
         return Module(origin, OUTLINE if max_lines == 7 else "", ())
@@ -96,7 +95,7 @@ async def test_a_snippet_is_tested_in_its_module(tmp_path: Path) -> None:
     history = read_evidence(tmp_path / "run")
     assert [execution.purpose for execution in history.executions] == ["probe", "test", "sentinel"]
     assert [visit.outcome for visit in history.node_runs if visit.node == "open_context"] == ["in_module"]
-    assert (len(history.programs), len(history.test_programs)) == (2, 1)
+    assert (len(history.programs), history.probes) == (2, {0})
     assert next(event for event in events if isinstance(event, PairFinished)).executions == 1
     with load_run(tmp_path / "run") as view:
         recorded = read_execution(view, "1")
@@ -143,7 +142,6 @@ async def test_a_snippet_without_a_usable_module_is_tested_as_before(reason: str
     hidden = {"seconds", "module_context"}
     assert annotation.model_dump(exclude=hidden) == before.model_dump(exclude=hidden)
     assert before.module_context is None
-    assert [job for job in sandbox.jobs if not is_probe(job)][0].environment is None
     history = read_evidence(tmp_path / "run")
     assert {test.environment for test in history.tests} == {None}
 
@@ -176,9 +174,7 @@ async def test_modules_that_the_import_misses_are_installed(tmp_path: Path) -> N
 
 
 async def test_a_repair_in_a_module_shows_the_outline_and_keeps_the_release() -> None:
-    sandbox = ScriptedSandbox(
-        lambda job: pass_all(job) if is_probe(job) else UNDEFINED_NAME, environments=environment
-    )
+    sandbox = ScriptedSandbox(lambda job: pass_all(job) if is_probe(job) else UNDEFINED_NAME, environments=environment)
     replies = make_replies(FROM_MODULE, repair=[commands("pip install six"), commands()])
     annotation, model = await annotate(replies, sandbox)
     assert annotation.installed == ("sum-lib==1.0==1", "six==1")
@@ -202,7 +198,10 @@ async def test_a_sandbox_error_is_the_error_of_the_pair() -> None:
 async def test_requirements_of_the_pair_fail_as_before() -> None:
     for requirements in (["nowhere"], ["x"] * 101):
         pair = PAIR.model_copy(update={"origin": ORIGIN, "meta": {"requirements": requirements}})
-        model, sandbox = ScriptedLLM(make_replies()), ScriptedSandbox(environments=lambda _: DependencyUnavailable("no"))
+        model, sandbox = (
+            ScriptedLLM(make_replies()),
+            ScriptedSandbox(environments=lambda _: DependencyUnavailable("no")),
+        )
         async with Annotator(model=model, sandbox=sandbox, config=WITH_CONTEXT) as annotator:
             annotation = await anext(annotator.annotate([pair]))
         assert annotation.error.type == "RequirementsUnavailable"
@@ -225,6 +224,12 @@ async def test_other_languages_are_tested_alone() -> None:
     assert annotation.label == 1
 
 
-def test_a_probe_is_not_a_program_of_the_model() -> None:
-    annotation = Annotation(id="1", input_sha256="")
-    assert not Observation(annotation, History(pair=PAIR)).has_program
+async def test_a_probe_is_not_a_program_of_the_model(tmp_path: Path) -> None:
+    """The screener's verdict `unclear` is followed by a reply that cannot be used, so there is no program."""
+    sandbox = ScriptedSandbox(pass_all, environments=environment)
+    annotation, _ = await annotate({**make_replies(), "generate_test": ["no"] * 3}, sandbox, run_dir=tmp_path / "run")
+    history = read_evidence(tmp_path / "run")
+    assert [execution.purpose for execution in history.executions] == ["probe"]
+    assert not Observation(annotation, history).has_program
+    with load_run(tmp_path / "run") as view:
+        assert read_execution(view, "1") is None
