@@ -195,9 +195,7 @@ class RunOptions(ExecOptions, CallOptions):
     address: Annotated[str | None, typer.Option(help="Ray cluster: HOST:6379 or auto [default: new].")] = None
     rounds: Annotated[int | None, typer.Option(help="Rounds per pair; the majority wins [default: 1].")] = None
     criterion: Annotated[Literal["exact", "half"] | None, typer.Option(help="Match all of the query, or half.")] = None
-    context: Annotated[
-        Literal["none", "module"] | None, typer.Option(help="Test the snippet alone, or in its own module.")
-    ] = None
+    context: Annotated[Literal["none", "module"] | None, typer.Option(help="Test alone, or in its own module.")] = None
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Run folder [default: a folder in runs/ that is named after the pairs]."),

@@ -171,7 +171,7 @@ class AblationRuns:
                     backend = await choose(self.config.sandbox, lambda line: self.on_event(Note(line)))
                     stack.push_async_callback(backend.close)
             executions = SharedExecutions()
-            # the variants already have the node `open_context`, if they write tests
+            # `choose_variants` has applied this setting to the variants that write tests
             config = build_config({"pipeline.context": "none"}, self.config)
             for run in self.runs:
                 annotator = Annotator(

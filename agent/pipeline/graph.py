@@ -51,10 +51,9 @@ class Variant(BaseModel):
         return OpenContext.name in self.nodes
 
     def with_context(self) -> Variant:
-        """Return this variant with the node `open_context` before `generate_test`.
+        """Return this variant with the node `open_context` before `generate_test`, unless it was toggled off.
 
-        Edges that return to `generate_test`, such as the edge for a rewritten program, stay the same. The variant is
-        returned unchanged if it has the node, or if the node was toggled off.
+        Edges that return to `generate_test`, such as the edge for a rewritten program, stay the same.
 
         Raises:
             ConfigError: the variant writes no tests.
@@ -63,21 +62,18 @@ class Variant(BaseModel):
         if self.opens_context or opening in self.removed:
             return self
         if writing not in self.nodes:
-            raise ConfigError(
-                f"the variant {self.name} writes no tests, so none can run in a module. Choose another variant, or "
-                "remove --context (pipeline.context)"
-            )
-        later, pending = set[str](), [writing]
-        while pending:
-            new = set(self.nodes.get(pending.pop(), {}).values()) - later
-            later |= new
-            pending += new
-        nodes: dict[str, dict[str, str]] = {}
-        for name, edges in self.nodes.items():
-            if name == writing:
-                nodes[opening] = dict.fromkeys(OpenContext.outcomes, writing)
-            is_before = name not in later and name != writing
-            nodes[name] = {end: opening if is_before and to == writing else to for end, to in edges.items()}
+            remedy = "Choose another variant, or remove --context (pipeline.context)"
+            raise ConfigError(f"the variant {self.name} writes no tests, so none can run in a module. {remedy}")
+        later = [writing]
+        for name in later:
+            later += set(self.nodes.get(name, {}).values()).difference(later)
+        nodes = {
+            name: {outcome: opening if to == writing else to for outcome, to in edges.items()}
+            for name, edges in self.nodes.items()
+            if name not in later
+        }
+        nodes[opening] = dict.fromkeys(OpenContext.outcomes, writing)
+        nodes |= {name: edges for name, edges in self.nodes.items() if name in later}
         start = opening if self.start == writing else self.start
         return self.model_copy(update={"start": start, "nodes": nodes})
 

@@ -163,20 +163,14 @@ class Prompts:
         return names
 
     def _list_blocks(self, name: str) -> dict[str, list[Any]]:
-        """Return the functions of each block: those of the template itself, then those of the templates it extends.
-
-        Raises:
-            PromptError: the template extends itself.
-        """
+        """Return the functions of each block: those of the template itself, then those of the templates it extends."""
         blocks: dict[str, list[Any]] = {}
-        names: list[str] = [name]
+        names = [name]
         for current in names:
             for block, function in self._environment.get_template(current).blocks.items():
                 blocks.setdefault(block, []).append(function)
-            parents = [str(node.template.as_const()) for node in self._trees[current].find_all(nodes.Extends)]
-            if any(parent in names for parent in parents):
-                raise PromptError(f"{name} extends itself")
-            names += parents
+            parents = (str(node.template.as_const()) for node in self._trees[current].find_all(nodes.Extends))
+            names += [parent for parent in parents if parent not in names]
         return blocks
 
     def _check_role(self, role: Role) -> None:

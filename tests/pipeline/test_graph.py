@@ -87,6 +87,26 @@ def test_an_invalid_variant_is_rejected(changes: dict[str, Any], message: str) -
         build(variant(**changes))
 
 
+@pytest.mark.parametrize("name", ["full", "no_screen", "ps_tpg_sim_fa", "rule_arbiter"])
+def test_the_module_is_opened_before_a_test_is_written_and_not_before_it_is_rewritten(name: str) -> None:
+    plain, opening = load_variant(name), load_variant(name, "module")
+    assert opening.nodes["open_context"] == {"in_module": "generate_test", "alone": "generate_test"}
+    entering = [node for node, edges in opening.nodes.items() if "generate_test" in edges.values()]
+    returning = ["execute"] if "not_exercised" in plain.nodes.get("execute", {}) else []
+    assert entering == ["open_context", *returning]
+    assert build(name, context="module").uses_sandbox
+    assert opening.with_context() == opening
+    without = opening.without("open_context")
+    assert (without.start, without.nodes) == (plain.start, plain.nodes)
+    assert without.with_context() == without
+    assert render_mermaid(opening).count("--> open_context") == 1
+
+
+def test_a_variant_without_tests_opens_no_module() -> None:
+    with pytest.raises(ConfigError, match="ps_fa"):
+        build("ps_fa", context="module")
+
+
 def test_an_input_must_be_provided_on_every_path() -> None:
     nodes = {
         "screen": {"match": "end", "non_match": "end", "unclear": "generate_test"},

@@ -238,6 +238,20 @@ def test_a_folder_replaces_templates_one_by_one(tmp_path: Path) -> None:
     assert changed == {"judge"}
 
 
+def test_a_template_extends_another_and_its_hash_depends_on_both(tmp_path: Path) -> None:
+    (tmp_path / "arbitrate.j2").write_text("{% block system %}Mine.{% endblock %}{% block user %}{% endblock %}")
+    prompts = Prompts(tmp_path, BY_NAME.values())
+    values = make_variables("arbitrate_in_module")
+    assert prompts.render(BY_NAME["arbitrate_in_module"], values)[0].content.startswith("Mine.\n\n# ")
+    hashes = prompts.hash_templates()
+    assert {name for name, digest in PROMPTS.hash_templates().items() if digest != hashes[name]} == {
+        "arbitrate", "arbitrate_in_module",
+    }  # fmt: skip
+    (tmp_path / "arbitrate.j2").write_text("{% extends 'arbitrate.j2' %}{% block user %}{{ super() }}{% endblock %}")
+    with pytest.raises(PromptError, match="arbitrate"):
+        Prompts(tmp_path, BY_NAME.values())
+
+
 @pytest.mark.parametrize(
     "text",
     [

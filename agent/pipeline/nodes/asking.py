@@ -227,8 +227,6 @@ class Simulate(Node):
         return Step("simulated", {"simulated": Simulated(status=reply.status, reason=reply.reason)})
 
 
-OUTLINE = "from lists import reverse\n\nimport itertools\n\ndef first(values): ...\n"
-"""Example of the outline of a snippet's module."""
 ARBITRATE = Role(
     "arbitrate",
     {

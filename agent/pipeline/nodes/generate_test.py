@@ -8,7 +8,7 @@ from typing import ClassVar
 from agent.languages.base import Language, MalformedProgram, Module, Snippet
 from agent.llm import parsing
 from agent.pipeline.history import Program
-from agent.pipeline.nodes.asking import OUTLINE, PAIR, collect_pair_variables
+from agent.pipeline.nodes.asking import PAIR, collect_pair_variables
 from agent.pipeline.state import Node, Role, State, Step, Tools
 from agent.types import Status, TestReport
 
@@ -21,14 +21,14 @@ TEST = Role(
         "weakness": "it passes whatever the code returns",
     },
 )
-TEST_IN_MODULE = TEST.for_module(outline=OUTLINE)
+TEST_IN_MODULE = TEST.for_module(outline="from lists import reverse")
 
 
 class GenerateTest(Node):
     """Ask for a program with a marker, and insert the snippet verbatim at the marker.
 
-    In the snippet's module, the program has no marker and imports the snippet. If an earlier program proved nothing,
-    the prompt says why.
+    In its own module, the snippet has no marker but is imported. If an earlier program proved nothing, the prompt says
+    why.
     """
 
     name = "generate_test"

@@ -10,13 +10,7 @@ from typing import Any, ClassVar
 
 from agent.llm import parsing
 from agent.pipeline.history import Command
-from agent.pipeline.nodes.asking import (
-    EXECUTION,
-    OUTLINE,
-    PAIR,
-    collect_execution_variables,
-    collect_pair_variables,
-)
+from agent.pipeline.nodes.asking import EXECUTION, PAIR, collect_execution_variables, collect_pair_variables
 from agent.pipeline.nodes.execute import explain_dependency
 from agent.pipeline.state import Node, Role, State, Step, Tools
 from agent.sandbox.commands import Install, Refuse, RunCommand, read_commands
@@ -36,7 +30,7 @@ REPAIR = Role(
         "history": ({"command": "pip install numpy", "outcome": "installed", "output": "numpy==2.3.5"},),
     },
 )
-REPAIR_IN_MODULE = REPAIR.for_module(outline=OUTLINE)
+REPAIR_IN_MODULE = REPAIR.for_module(outline="from lists import reverse")
 
 
 class Repair(Node):

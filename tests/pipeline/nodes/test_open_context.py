@@ -44,10 +44,9 @@ class Sums(PythonLanguage):
     """Python with scripted modules."""
 
     def build_probe(self, snippet: Snippet, origin: Origin) -> Program:
-        return Program(
-            template="", source=snippet.code, first_line=1, last_line=2, cases=(),
-            options={"probe": "1", "module": origin.module or ""},
-        )  # fmt: skip
+        return self.insert("# <candidate>\ndef test_a(): pass\n", snippet).model_copy(
+            update={"options": {"probe": "1"}}
+        )
 
     def read_module(self, probe: Program, result: RunResult, origin: Origin, max_lines: int) -> Module:  # noqa: ARG002
         if result.records[0].kind == "load":
@@ -206,22 +205,6 @@ async def test_requirements_of_the_pair_fail_as_before() -> None:
             annotation = await anext(annotator.annotate([pair]))
         assert annotation.error.type == "RequirementsUnavailable"
         assert len(sandbox.requirements) <= 2
-
-
-async def test_other_languages_are_tested_alone() -> None:
-    class Sql(PythonLanguage):
-        name = fence = "sql"
-
-        def build_probe(self, snippet: Snippet, origin: Origin) -> Program:
-            return super(PythonLanguage, self).build_probe(snippet, origin)
-
-    pair = Pair(id="1", query="q", code=PAIR.code, language="sql", origin=ORIGIN)
-    options: dict[str, Any] = {"languages": [Sql()], "config": WITH_CONTEXT}
-    model = ScriptedLLM({**make_replies(), "generate_test": [program().replace("```python", "```sql")]})
-    async with Annotator(model=model, sandbox=ScriptedSandbox(pass_all), **options) as annotator:
-        annotation = await anext(annotator.annotate([pair]))
-    assert "sql" in annotation.module_context.reason
-    assert annotation.label == 1
 
 
 async def test_a_probe_is_not_a_program_of_the_model(tmp_path: Path) -> None:

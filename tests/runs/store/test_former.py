@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import shutil
 import zlib
 from pathlib import Path
@@ -15,6 +17,7 @@ from agent.datasets.encoding import dumps
 from agent.errors import ConfigError, RunFolderError
 from agent.evaluation.ablation_text import read_ablation
 from agent.llm.base import Call
+from agent.runs.spec import AnnotatorOptions, RunSpec
 from agent.runs.store.files import Update
 from agent.runs.store.former import update_ablation, update_annotation, update_manifest
 from agent.runs.store.run_view import load_run
@@ -61,6 +64,32 @@ async def test_full_resumes_and_its_prompts_are_still_in_the_cache(folder: Path)
     assert verify(folder / "full").counts == {}
     async with make_annotator(folder, ScriptedLLM([]), run=None) as annotator:
         assert {annotation.id: annotation.label async for annotation in annotator.annotate(pairs)} == labels
+
+
+IDENTITIES = {
+    "full": "b86078b42bfbbbd923de072f419bebd96cf532a42e8ac5401482b17d5f81c841",
+    "cosqa": "edb92559a1b1d32a3f93f5fc94965c8d5c3d0bba14c8b30d1af8a242f3036a25",
+    "single_llm": "e9f97f6587c497ea00edea200307a4618e285c0e79a6b9313d34c287fa36b928",
+    "ps_tpg_sim_fa": "92eb3991b6f835305a7cc3f47f236a9e814b58598f11e4cb76fd1eff834748b9",
+}
+"""Hashes of identities, computed before the setting `pipeline.context` existed."""
+
+
+@pytest.mark.parametrize("variant", IDENTITIES)
+def test_tests_in_modules_change_no_identity_of_a_run_without_them(variant: str) -> None:
+    identity = RunSpec.of({"model": "heuristic", "variant": variant}).identity()
+    assert hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest() == IDENTITIES[variant]
+
+
+def test_the_identity_of_a_run_with_modules_contains_their_settings_and_templates() -> None:
+    options: AnnotatorOptions = {"model": "heuristic", "config": {"pipeline.context": "module"}}
+    inside, outside = RunSpec.of(options).identity(), RunSpec.of({**options, "without": ("open_context",)}).identity()
+    plain = RunSpec.of({"model": "heuristic"}).identity()
+    assert (inside["pipeline"]["context"], inside["pipeline"]["context_lines"]) == ("module", 150)
+    assert set(inside["prompts"]) - set(plain["prompts"]) == {
+        "arbitrate_in_module", "generate_test_in_module", "repair_in_module",
+    }  # fmt: skip
+    assert outside == {**plain, "variant": {**plain["variant"], "name": "full-without-open_context"}}
 
 
 def test_a_vacuous_or_flaky_test_is_no_evidence(folder: Path) -> None:
