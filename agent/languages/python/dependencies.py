@@ -34,7 +34,8 @@ def find_missing_modules(program: Program, result: RunResult) -> tuple[str, ...]
     The result is empty if no module is missing.
     """
     records = [record for record in result.records if record.kind in ("load", "case")]
-    missing = [name for record in records if (name := _find_missing_module(record)) is not None]
+    module = program.options.get("module", "")
+    missing = [name for record in records if (name := find_missing_module(record, module)) is not None]
     if not missing:
         return ()
     # Python names only the first part that it cannot find, such as `google` for `google.protobuf`
@@ -44,17 +45,23 @@ def find_missing_modules(program: Program, result: RunResult) -> tuple[str, ...]
     return tuple(dict.fromkeys((*modules, *program.imports)))
 
 
-def judge_import(record: ReportLine, tree: ast.Module) -> Cause | None:
-    """Return the cause of an import error, or None if the frames of the traceback determine it."""
+def judge_import(record: ReportLine, tree: ast.Module, module: str = "") -> Cause | None:
+    """Return the cause of an import error, or None if the frames of the traceback determine it.
+
+    The package of `module`, in which the snippet runs, is complete.
+    """
     if not _is_import_error(record):
         return None
     message = record.message
     match = _NO_MODULE.match(message)
     if message.startswith("attempted relative import") or (match and match[1].partition(".")[0] in PYTHON2_MODULES):
         return Cause.PROGRAM
+    named = match or _CANNOT_IMPORT.search(message)
+    if named and module and is_in_package(named[named.lastindex or 1], module):
+        return None
     # nothing is missing after `import os.nothing`
     is_wrong = match and is_stdlib(match[1]) and message.endswith("is not a package")
-    if (match and not is_wrong) or _find_missing_module(record) is not None or _NO_LIBRARY.search(message):
+    if (match and not is_wrong) or find_missing_module(record) is not None or _NO_LIBRARY.search(message):
         return Cause.DEPENDENCY
     if match := _CANNOT_IMPORT.search(message):
         name, module = match["name"], match["module"]
@@ -65,18 +72,20 @@ def judge_import(record: ReportLine, tree: ast.Module) -> Cause | None:
     return None
 
 
-def is_of_environment(record: ReportLine, frame: Frame, tree: ast.Module) -> bool:
+def is_of_environment(record: ReportLine, frame: Frame, tree: ast.Module, module: str = "") -> bool:
     """Return whether an exception shows a fault of a library or an older Python. `frame` is the program's innermost.
 
     This is true for import errors that a library raises, for libraries that fail while they are imported, for names
-    that third-party modules lack, and for syntax of the program that only this process's Python can parse.
+    that third-party modules lack, and for syntax of the program that only this process's Python can parse. The package
+    of `module` lacks nothing.
     """
     kind, is_in_library = get_kind(record), record.frames[-1] is not frame
     if kind in _SYNTAX_ERRORS and _IN_PROGRAM.search(record.message):
         return True
     if kind == "AttributeError" and (match := NO_MODULE_ATTRIBUTE.match(record.message)):
         root = match["module"].partition(".")[0]
-        if is_third_party(root) and any(root in find_imported_roots(node) for node in ast.walk(tree)):
+        is_imported = bool(module) or any(root in find_imported_roots(node) for node in ast.walk(tree))
+        if is_third_party(root) and is_imported and not is_in_package(root, module):
             return True
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     if any(node.lineno <= frame.line <= (node.end_lineno or 0) for node in statements):
@@ -107,7 +116,17 @@ def _is_import_error(record: ReportLine) -> bool:
     return get_kind(record) in ("ImportError", "ModuleNotFoundError")
 
 
-def _find_missing_module(record: ReportLine) -> str | None:
-    """Return the missing third-party module that a record names, or None. The name may be dotted."""
+def find_missing_module(record: ReportLine, module: str = "") -> str | None:
+    """Return the missing third-party module that a record names, or None. The name may be dotted.
+
+    Ignores the package of `module`, which is installed.
+    """
     match = _NO_MODULE.match(record.message) or _OPTIONAL.search(record.message)
-    return match[1] if match and _is_import_error(record) and is_third_party(match[1]) else None
+    if match is None or not _is_import_error(record) or is_in_package(match[1], module):
+        return None
+    return match[1] if is_third_party(match[1]) else None
+
+
+def is_in_package(name: str, module: str) -> bool:
+    """Return whether two dotted names have the same top-level package."""
+    return name.partition(".")[0] == module.partition(".")[0]

@@ -51,7 +51,7 @@ def find_functions(source: str, limit: int = MAX_SOURCE) -> list[FoundFunction]:
     """
     text = normalise(source)
     lines = text.split("\n")
-    return [_extract(node, class_name, lines) for node, class_name in _iterate_functions(parse(text, limit))]
+    return [_extract(node, class_name, lines) for node, class_name in iterate_functions(parse(text, limit))]
 
 
 def describe_function(code: str) -> FoundFunction | None:
@@ -72,7 +72,8 @@ def describe_function(code: str) -> FoundFunction | None:
     return None
 
 
-def _iterate_functions(tree: ast.Module) -> Iterator[tuple[Function, str | None]]:
+def iterate_functions(tree: ast.Module) -> Iterator[tuple[Function, str | None]]:
+    """Iterate over the functions outside functions, each with the dotted name of its class."""
     pending: list[tuple[ast.AST, str | None]] = [(tree, None)]
     while pending:
         node, class_name = pending.pop()

@@ -85,6 +85,11 @@ def place_snippet(template: str, code: str) -> Placement:
     return placement
 
 
+def is_marker(line: str) -> bool:
+    """Return whether a line of a template is the marker."""
+    return _MARKER_LINE.fullmatch(line) is not None
+
+
 def find_leading_futures(statements: list[ast.stmt]) -> list[ast.ImportFrom]:
     """Return the leading `from __future__` imports in order."""
     futures: list[ast.ImportFrom] = []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent.errors import SnippetTooLarge
-from agent.languages.base import Language, MalformedProgram, Mutation, Program, Snippet
-from agent.languages.python import cases, dependencies, reporting
+from agent.languages.base import Language, MalformedProgram, Module, Mutation, Program, Snippet
+from agent.languages.python import cases, dependencies, in_module, reporting
 from agent.languages.python.insertion import MARKER, place_snippet
 from agent.languages.python.inspection import examine
 from agent.languages.python.mutants import create_mutants
@@ -14,7 +14,7 @@ from agent.languages.python.source import PYTHON_VERSION, NewerSyntax, TooLarge,
 from agent.sandbox.base import SENTINEL, RunResult, SandboxJob
 from agent.sandbox.dependencies.imports import find_requirement
 from agent.sandbox.inside import read_source
-from agent.types import Cause, TestReport
+from agent.types import Cause, Origin, TestReport
 
 
 class PythonLanguage(Language):
@@ -57,6 +57,18 @@ class PythonLanguage(Language):
             options=options,
             stand_ins=cases.find_stand_ins(placement),
         )
+
+    def build_probe(self, snippet: Snippet, origin: Origin) -> Program:
+        """Return the program that imports the snippet's module and reports its source."""
+        return in_module.build_probe(snippet, origin)
+
+    def read_module(self, probe: Program, result: RunResult, origin: Origin, max_lines: int) -> Module:
+        """Return the module that a probe found, with an outline of at most `max_lines` lines."""
+        return in_module.read_module(probe, result, origin, max_lines)
+
+    def insert_in_module(self, template: str, snippet: Snippet, module: Module) -> Program:
+        """Return a program that runs with the snippet in its module, without changing the snippet."""
+        return in_module.insert_in_module(template, snippet, module)
 
     def job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob:
         """Return the sandbox job for a program."""

@@ -34,6 +34,8 @@ _BUILT_IN_CHANGED = re.compile(r"changed (?:builtins|unittest[\w.]*)\.(\w+)")
 _SEVERITY = (CaseOutcome.PASSED, CaseOutcome.NOT_RUN, CaseOutcome.FAILED, CaseOutcome.ERROR)
 _OF_SNIPPET = "snippet"
 """The name of tamper records about the snippet's own functions and classes."""
+_OF_CONTEXT = "context"
+"""The name of load records about the import of the snippet's module."""
 _REPAIRABLE = (Cause.DEPENDENCY, Cause.PROGRAM)
 _LIMITS = {
     "memory": "the memory limit was reached",
@@ -75,7 +77,7 @@ def build_report(program: Program, result: RunResult) -> TestReport:
         cause=cause,
         cases=tuple(cases),
         message=canonicalise(message, MAX_MESSAGE),
-        introspection=find_introspection(blame.tree),
+        introspection=tuple(sorted({*find_introspection(blame.tree), *program.introspection})),
     )
 
 
@@ -102,6 +104,8 @@ def _find_incident(
             blame.judge_record(load),
             f"the program could not be loaded: {_describe(program, blame, load)}",
         )
+    if blame.module and all(record.kind != "context" for record in result.records):
+        return _Incident(Status.ERROR, Cause.CONTEXT, _describe_import_end(result))
     if result.timed_out:
         hang = blame.choose_stack(result.hang, result.hang_beside)
         cause = blame.judge_frames(hang) or silent
@@ -122,6 +126,13 @@ def _find_incident(
         )
         return _Incident(Status.ERROR, silent, f"the process {ending} {position} instead of running to completion")
     return None
+
+
+def _describe_import_end(result: RunResult) -> str:
+    if result.timed_out:
+        return "the time limit was reached while the snippet's module was imported"
+    reason = _LIMITS.get(result.limit or "", "the process ended")
+    return f"{reason} while the snippet's module was imported"
 
 
 def _build_case(
@@ -177,11 +188,16 @@ def _describe_location(program: Program, blame: Blame, frames: Sequence[Frame]) 
 
 
 def _decide_verdict(cases: Sequence[CaseResult], incident: _Incident | None) -> tuple[Status, Cause | None]:
-    """Return the status and cause. Order of precedence: repairable causes, time limit, failures, errors, passes."""
+    """Return the status and cause.
+
+    Order of precedence: the snippet's module, repairable causes, time limit, failures, errors, passes.
+    """
     causes = {case.cause for case in cases}
     timed_out = incident is not None and incident.status is Status.TIMEOUT
     if incident is not None and not timed_out:
         causes.add(incident.cause)
+    if Cause.CONTEXT in causes:
+        return Status.ERROR, Cause.CONTEXT
     for cause in _REPAIRABLE:
         if cause in causes and not (timed_out and incident and cause is incident.cause):
             return Status.ERROR, cause
@@ -191,7 +207,7 @@ def _decide_verdict(cases: Sequence[CaseResult], incident: _Incident | None) -> 
     if CaseOutcome.FAILED in outcomes:
         return Status.FAILED, Cause.SNIPPET
     if CaseOutcome.ERROR in outcomes or incident is not None:
-        return Status.ERROR, Cause.SNIPPET
+        return Status.ERROR, Cause.SNIPPET if incident is None else incident.cause
     if CaseOutcome.NOT_RUN in outcomes or not cases:
         return Status.ERROR, Cause.PROGRAM
     return Status.PASSED, None
@@ -202,17 +218,24 @@ class Blame:
 
     def __init__(self, program: Program) -> None:
         self._program = program
+        self.module = program.options.get("module", "")
 
     def judge_record(self, record: ReportLine) -> Cause:
         """Return the cause of an exception that was raised in a case or while the program was loaded."""
-        if (cause := dependencies.judge_import(record, self.tree)) is not None:
+        cause = dependencies.judge_import(record, self.tree, self.module)
+        if record.kind == "load" and record.name == _OF_CONTEXT:
+            is_missing = cause is Cause.DEPENDENCY and dependencies.find_missing_module(record, self.module) is not None
+            return Cause.DEPENDENCY if is_missing else Cause.CONTEXT
+        if cause is not None:
             return cause
         if self._lacks_scaffolding(record):
             return Cause.PROGRAM
         frame = find_innermost(record.frames)
         if frame is None or not self.is_snippet_line(frame.line):
             return Cause.PROGRAM
-        return Cause.DEPENDENCY if dependencies.is_of_environment(record, frame, self.tree) else Cause.SNIPPET
+        return (
+            Cause.DEPENDENCY if dependencies.is_of_environment(record, frame, self.tree, self.module) else Cause.SNIPPET
+        )
 
     def judge_frames(self, frames: Sequence[Frame]) -> Cause | None:
         """Return the cause according to the innermost frame of the program, or None if there is no such frame."""
@@ -257,21 +280,24 @@ class Blame:
         return self._program.first_line <= line <= self._program.last_line
 
     def _lacks_scaffolding(self, record: ReportLine) -> bool:
-        """Return whether the snippet failed because the program did not set up what the snippet needs."""
+        """Return whether the snippet failed because the program did not set up what the snippet needs.
+
+        In its own module, a snippet needs only the objects that the program passes.
+        """
         kind, message = dependencies.get_kind(record), record.message
         if self.judge_frames(record.frames) is not Cause.SNIPPET:
             return False
         if kind == "NameError":
-            match = _NOT_DEFINED.match(message)
+            match = None if self.module else _NOT_DEFINED.match(message)
             return match is not None and match[1] not in find_bound_names(self._snippet)
         if kind != "AttributeError":
             return False
         if match := NO_MODULE_ATTRIBUTE.match(message):
             is_stand_in = match[1].partition(".")[0] in find_provided_modules(self.tree)
-            return is_stand_in or match[2] in python2.ATTRIBUTES.get(match[1], ())
+            return is_stand_in or (not self.module and match[2] in python2.ATTRIBUTES.get(match[1], ()))
         if match := _NO_ATTRIBUTE.match(message):
             if match[2] in python2.METHODS and match[1] in ("dict", "OrderedDict", "defaultdict", "Counter"):
-                return True
+                return not self.module
             return match[1] in self._find_stand_ins() and match[2] not in self._find_snippet_attributes()
         return False
 

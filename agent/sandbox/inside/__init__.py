@@ -14,7 +14,15 @@ ENVIRONMENT: Mapping[str, str] = {"PYTHONHASHSEED": "0", "PATH": "/usr/local/bin
 _FUTURE = "from __future__ import annotations\n"
 _PARTS: Mapping[str, tuple[str, ...]] = {
     "supervisor": ("child", "supervisor"),
-    "python_harness": ("python_reports", "python_guard", "python_helpers", "python_pytest", "python_harness"),
+    "python_harness": (
+        "python_reports",
+        "python_guard",
+        "python_helpers",
+        "python_pytest",
+        "python_sentinel",
+        "python_context",
+        "python_harness",
+    ),
 }
 """The files that form each source, in order. They are concatenated and sent as one text."""
 

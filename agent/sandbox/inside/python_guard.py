@@ -92,9 +92,9 @@ class Guard:
                 for key, value in namespace.relevant.items():
                     self.bodies.add(name + "." + key, value)
 
-    def watch_snippet(self, snippet: range) -> None:
-        """Record the snippet's new functions, methods and classes in the module and in the program's classes."""
-        pending: list[tuple[str, Any, Any]] = [("", self.space, None)]
+    def watch_snippet(self, snippet: range, space: dict[str, Any], module: str = MODULE) -> None:
+        """Record the snippet's new functions, methods and classes in the namespace of a module and in its classes."""
+        pending: list[tuple[str, Any, Any]] = [("", space, None)]
         seen: set[int] = set()
         while pending:
             path, namespace, container = pending.pop()
@@ -107,9 +107,18 @@ class Guard:
                 parts.append(SnippetPart(path[:-1], container[0], container[1], snippet))
             self.parts += parts
             for key, value in items:
-                if isinstance(value, type) and value.__module__ == MODULE and id(value) not in seen:
+                if isinstance(value, type) and value.__module__ == module and id(value) not in seen:
                     seen.add(id(value))
                     pending.append((path + key + ".", vars(value), (namespace, key)))
+
+    def list_changes(self) -> list[str]:
+        """Return the changes since the start, without reporting them."""
+        messages: list[str] = []
+        emit = self.emit
+        self.emit = lambda *_, message: messages.append(message)
+        self.check()
+        self.emit = emit
+        return messages
 
     def check(self) -> None:
         """Report each change once."""

@@ -10,6 +10,9 @@ and pytest, the program's functions outside the snippet, and the values of the s
 
 With the `sentinel` option, the first statement of every function in the snippet raises an exception. If a case still
 passes, it never called the snippet.
+
+With the `module` option, the snippet is not a part of the program. It replaces its definition in the module, which is
+imported before the program loads. With the `probe` option, the module's source is reported before its import.
 """
 
 from __future__ import annotations
@@ -27,70 +30,132 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from agent.sandbox.inside.python_context import Context, ContextError
     from agent.sandbox.inside.python_guard import FUNCTION, Guard
     from agent.sandbox.inside.python_helpers import Helpers
     from agent.sandbox.inside.python_pytest import make_pytest_runner
     from agent.sandbox.inside.python_reports import MODULE, NAME, report_case, report_error
+    from agent.sandbox.inside.python_sentinel import ONLY_AST, SENTINEL, SENTINEL_MODULE, Sentinel, insert_sentinel
 
     Line = tuple[str, int, str]
 
-ONLY_AST = 0x400
 FUTURE_FLAGS = 0x1FE0000
 """The compiler flags that `from __future__ import` sets in Python 3.8 and later."""
 NEVER_RUNS = 0x20 | 0x80 | 0x200
 """The code flags of generators and coroutines. Calling such a function does not run its body."""
 COROUTINE, GENERATOR, ASYNC_GENERATOR = types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType
 IS_COROUTINE = 0x80
-SENTINEL = "__sentinel__"
 FOLDER = "/dev/shm/.program-%d" % os.getpid()
 """The folder from which child processes import the program. Programs rarely list or clear this file system."""
-SENTINEL_MODULE = """import marshal
-class SnippetEntered(BaseException): pass
-def {0}():
-    if {0}.armed: raise SnippetEntered("the snippet was called")
-{0}.armed = False
-exec(marshal.loads({1!r}))
-{0}.armed = True
-"""
 MAX_STACKS = 32
 MAX_LINES = 40
 NEXT = ("cr_await", "gi_yieldfrom", "ag_await")
 FRAME = ("cr_frame", "gi_frame", "ag_frame")
 
 
+class Prepared:
+    """A program that is ready to load. With a `context`, the snippet's module has been imported."""
+
+    guard: Guard
+    context: Context | None = None
+    run_cases: Callable[..., None]
+
+    def __init__(self, job: Any) -> None:
+        self.job = job
+        self.tree: Any = None
+        self.sentinel = Sentinel()
+        self.module = types.ModuleType(MODULE)
+        self.namespace = vars(self.module)
+        # tracebacks and inspect read the source through this PEP 302 loader
+        loader = types.SimpleNamespace(get_source={MODULE: job.program}.get)
+        self.namespace.update(__file__=NAME, __builtins__=builtins, __loader__=loader)
+        first, last = (int(job.options.get(name, 0)) for name in ("first_line", "last_line"))
+        self.snippet = range(first, last + 1)
+
+
 def main(job: Any, emit: Callable[..., None]) -> None:
-    module = types.ModuleType(MODULE)
-    namespace = vars(module)
-    # tracebacks and inspect read the source through this PEP 302 loader
-    loader = types.SimpleNamespace(get_source={MODULE: job.program}.get)
-    namespace.update(__file__=NAME, __builtins__=builtins, __loader__=loader)
-    sys.modules[MODULE] = module
+    prepared = prepare(job, emit)
+    if prepared is not None:
+        run(prepared, emit)
+
+
+def prepare(job: Any, emit: Callable[..., None]) -> Prepared | None:
+    """Make the program ready to load. Returns None after reporting an error."""
+    prepared, name = Prepared(job), ""
+    sys.modules[MODULE] = prepared.module
     try:
-        tree: Any = compile(job.program, NAME, "exec", ONLY_AST, dont_inherit=True)
-        run_cases = make_runner(job, module)
+        prepared.tree = parse_program(job)
+        prepared.run_cases = make_runner(job, prepared.module)
         # after the harness's imports, because earlier programs may have left modules there
         sys.path += [FOLDER, job.work]
         # an empty entry would be the working folder
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [FOLDER, os.environ.get("PYTHONPATH")]))
-        guard = Guard(emit, namespace)
-        load(tree, job, namespace, guard)
+        prepared.guard = Guard(emit, prepared.namespace)
+        if job.options.get("module"):
+            name = "context"
+            open_module(prepared, emit)
+    except BaseException as error:
+        report_error(emit, "load", name, error)
+        return None
+    return prepared
+
+
+def run(prepared: Prepared, emit: Callable[..., None]) -> None:
+    """Load the program and run its cases."""
+    prepared.guard.emit = emit
+    try:
+        if prepared.context is not None:
+            emit("context", prepared.context.reach)
+        load(prepared)
     except BaseException as error:
         report_error(emit, "load", "", error)
         return
-    run_cases(emit, guard.check)
+    prepared.run_cases(emit, prepared.guard.check)
 
 
-def load(tree: Any, job: Any, namespace: dict[str, Any], guard: Guard) -> None:
-    """Execute the program in three parts (before, within and after the snippet). Check for changes after each part."""
-    first, last = (int(job.options.get(name, 0)) for name in ("first_line", "last_line"))
-    snippet = range(first, last + 1)
-    sentinel = Sentinel()
+def parse_program(job: Any) -> Any:
+    return compile(job.program, NAME, "exec", ONLY_AST, dont_inherit=True)
+
+
+def open_module(prepared: Prepared, emit: Callable[..., None]) -> None:
+    """Import the snippet's module with the snippet in its place, and remove the snippet from the program."""
+    job, tree, guard, snippet = prepared.job, prepared.tree, prepared.guard, prepared.snippet
+    names = {}
     if job.options.get("sentinel") == "1":
+        insert_sentinel(tree, snippet)
+        names[SENTINEL] = prepared.sentinel
+    nodes = [node for node in tree.body if node.lineno in snippet]
+    tree.body = [node for node in tree.body if node.lineno not in snippet]
+    context = Context(job.options, snippet, names)
+    if job.options.get("probe") == "1":
+        context.report_source(emit)
+    context.compile([node for node in parse_program(job).body if node.lineno in snippet], nodes)
+    if "contextlib" in job.program:
+        import contextlib  # noqa: F401  # the guard must know the original
+    guard.watch()
+    module = context.load()
+    for change in guard.list_changes():
+        raise ContextError("its import changes what verdicts depend on: " + change)
+    guard.watch()
+    guard.watch_snippet(snippet, vars(module), context.module)
+    prepared.context = context
+
+
+def load(prepared: Prepared) -> None:
+    """Execute the program in three parts (before, within and after the snippet). Check for changes after each part."""
+    job, tree, namespace, guard = prepared.job, prepared.tree, prepared.namespace, prepared.guard
+    snippet, sentinel, is_in_module = prepared.snippet, prepared.sentinel, prepared.context is not None
+    source = job.program
+    if is_in_module:
+        lines = source.split("\n")
+        source = "\n".join("" if number in snippet else line for number, line in enumerate(lines, 1))
+    elif job.options.get("sentinel") == "1":
         insert_sentinel(tree, snippet)
         namespace[SENTINEL] = sentinel
     whole = compile(tree, NAME, "exec", dont_inherit=True)
-    save_module(SENTINEL_MODULE.format(SENTINEL, marshal.dumps(whole)) if SENTINEL in namespace else job.program)
+    save_module(SENTINEL_MODULE.format(SENTINEL, marshal.dumps(whole)) if SENTINEL in namespace else source)
     future = whole.co_flags & FUTURE_FLAGS
+    first, last = snippet.start, snippet.stop - 1
     parts: list[list[Any]] = [[], [], []]
     for node in tree.body:
         parts[(node.lineno >= first) + (node.lineno > last) if first else 0].append(node)
@@ -105,9 +170,11 @@ def load(tree: Any, job: Any, namespace: dict[str, Any], guard: Guard) -> None:
         exec(code, namespace)
         if number != 1:
             helpers.watch(part, code)
-        if number == 1 or not parts[1]:
-            guard.watch_snippet(snippet)
+        if number == 1 or not (parts[1] or is_in_module):
+            guard.watch_snippet(snippet, namespace)
         guard.check()
+    if is_in_module:
+        guard.watch()
     sentinel.armed = True
 
 
@@ -119,58 +186,6 @@ def save_module(source: str) -> None:
             file.write(source)
     except OSError:
         return
-
-
-class SnippetEntered(BaseException):
-    """A function of the snippet was called in a sentinel run."""
-
-
-class Sentinel:
-    """A callable for sentinel runs. Each function of the snippet calls it first.
-
-    It does nothing while the snippet loads.
-    """
-
-    armed = False
-
-    def __call__(self) -> None:
-        if self.armed:
-            raise SnippetEntered("the snippet was called")
-
-
-def insert_sentinel(tree: Any, snippet: range) -> None:
-    """Make every function and lambda in the snippet call the sentinel first. Keeps line numbers and signatures."""
-    pending = [tree]
-    while pending:
-        node = pending.pop()
-        values = [getattr(node, field, None) for field in node._fields]
-        nested = [item for value in values if isinstance(value, list) for item in value]
-        pending += [item for item in values + nested if hasattr(item, "_fields")]
-        kind = type(node).__name__
-        if getattr(node, "lineno", 0) not in snippet:
-            continue
-        if kind in ("FunctionDef", "AsyncFunctionDef"):
-            first = node.body[0]
-            has_docstring = type(first).__name__ == "Expr" and isinstance(getattr(first.value, "value", None), str)
-            next_statement = (node.body[has_docstring:] or node.body)[0]
-            node.body.insert(has_docstring, parse_statement(SENTINEL + "()", next_statement.lineno))
-        elif kind == "Lambda":
-            expression = parse_statement(SENTINEL + "() or None", node.lineno).value
-            expression.values[1] = node.body
-            node.body = expression
-
-
-def parse_statement(text: str, line: int) -> Any:
-    """Parse a statement and place it at the given line."""
-    statement: Any = compile(text, "<sentinel>", "exec", ONLY_AST, dont_inherit=True).body[0]
-    pending = [statement]
-    while pending:
-        node = pending.pop()
-        if hasattr(node, "lineno"):
-            node.lineno = node.end_lineno = line
-        pending += [item for item in vars(node).values() if hasattr(item, "_fields")]
-        pending += [child for item in vars(node).values() if isinstance(item, list) for child in item]
-    return statement
 
 
 def make_runner(job: Any, module: types.ModuleType) -> Callable[..., None]:

@@ -1,0 +1,75 @@
+"""Snippets run in their own modules, unchanged, and what keeps them from it is never evidence."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from agent.languages.base import Module, ModuleUnusable, Snippet
+from agent.languages.python.functions import find_functions
+from agent.languages.python.language import PythonLanguage
+from agent.pipeline.nodes.execute import mark_unexercised
+from agent.sandbox.base import Environment, RunResult, Sandbox, SandboxBackend
+from agent.types import Cause, Origin, Status
+from tests.sandbox.traps import FILES, REPOSITORY, TRAPS, VERSION, Trap
+from tests.sandbox.wheelhouse import make_wheel, use_folder
+
+PYTHON = PythonLanguage()
+
+
+@pytest.fixture(scope="module")
+async def environment(backend: SandboxBackend) -> AsyncIterator[Environment]:
+    """The environment with the package of the traps."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        make_wheel(Path(folder), REPOSITORY, VERSION, files=FILES)
+        use_folder(patch, Path(folder))
+        built = await backend.environments.build([f"{REPOSITORY}=={VERSION}"])
+    yield built
+    backend.environments.release(built.key)
+
+
+def find_origin(trap: Trap) -> tuple[Snippet, Origin]:
+    """Return the snippet of a trap and where it comes from."""
+    file, owner, name, number = trap.place
+    known = "early" if name == "other" else name
+    found = [item for item in find_functions(FILES[file]) if (item.class_name, item.name) == (owner, known)][number]
+    code = (found.code or "").replace("early", known).replace("x - 1", "x - 2" if name == "other" else "x - 1")
+    module = file.removesuffix(".py").replace("/", ".")
+    lines = (found.start_line, found.end_line)
+    origin = Origin(repository=REPOSITORY, commit=VERSION, name=known, module=module, lines=lines, class_name=owner)
+    return PYTHON.inspect(code), origin
+
+
+async def probe(sandbox: Sandbox, snippet: Snippet, origin: Origin, key: str) -> tuple[RunResult, Module | None]:
+    """Run a probe, and return its result and the module, or None if the module is unusable."""
+    program = PYTHON.build_probe(snippet, origin)
+    result = await sandbox.run(PYTHON.job(program, environment=key, timeout=3))
+    usable = PYTHON.report(program, result).status is Status.PASSED
+    try:
+        module = PYTHON.read_module(program, result, origin, 100)
+    except ModuleUnusable:
+        assert not usable
+        return result, None
+    assert usable
+    return result, module
+
+
+@pytest.mark.parametrize("trap", TRAPS.values(), ids=TRAPS)
+async def test_a_trap(shared_sandbox: Sandbox, environment: Environment, trap: Trap) -> None:
+    snippet, origin = find_origin(trap)
+    _, module = await probe(shared_sandbox, snippet, origin, environment.key)
+    program = PYTHON.insert_in_module(trap.program, snippet, module or Module(origin, ""))
+    assert program.source.split("\n")[program.first_line - 1 : program.last_line] == snippet.code.split("\n")
+    run = {"environment": environment.key, "timeout": 3.0}
+    report = PYTHON.report(program, await shared_sandbox.run(PYTHON.job(program, **run)))  # type: ignore[arg-type]
+    if report.status is Status.PASSED:
+        job = PYTHON.sentinel_job(program, **run)  # type: ignore[arg-type]
+        assert job is not None
+        report = mark_unexercised(report, PYTHON.report(program, await shared_sandbox.run(job)))
+    outcomes = " ".join(case.outcome for case in report.cases)
+    assert f"{report.status}/{report.cause}: {outcomes}" == trap.report, report
+    assert (program.stand_ins, report.introspection) == (trap.stand_ins, trap.introspection)
+    assert (module is None) == (report.cause in (Cause.CONTEXT, Cause.DEPENDENCY))

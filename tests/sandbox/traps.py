@@ -1,0 +1,323 @@
+"""A package whose functions are hard to run in their modules, and what programs that test these functions report."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+REPOSITORY, VERSION = "trap-package", "1.1"
+CORE = """from __future__ import annotations
+import functools, sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, overload
+from .helpers import helper
+if TYPE_CHECKING:
+    from decimal import Decimal
+__all__ = ["public"]
+REGISTRY, CALLS, STATE = {}, [], {"n": 0}
+
+def register(name):
+    def add(function):
+        assert name not in REGISTRY
+        REGISTRY[name] = function
+        return function
+    return add
+
+def opaque(function):
+    def inner(*values):
+        return function(*values)
+    return inner
+
+@register("pub")
+def public(x: Decimal) -> Decimal:
+    # a comment
+    return helper(x) + 1
+
+@opaque
+def hidden(x):
+    return x * 2
+
+@functools.lru_cache
+def cached(x):
+    STATE["n"] += 1
+    return STATE["n"]
+
+@overload
+def over(x: int) -> int: ...
+@overload
+def over(x: str) -> str: ...
+def over(x):
+    return x
+
+@functools.singledispatch
+def dispatch(x):
+    return "object"
+
+@dispatch.register
+def _(x: int):
+    return "int"
+
+@contextmanager
+def managed(x):
+    yield x
+    CALLS.append(x)
+
+def early(x):
+    return x - 1
+EARLY = early(5)
+
+def accelerated(x):
+    return -x
+try:
+    from operator import neg as accelerated
+except ImportError:
+    pass
+
+if sys.version_info < (3, 0):
+    def never(x):
+        return x
+
+class Base:
+    def greet(self, name):
+        return "base " + name
+
+class Slotted(Base):
+    __slots__ = ("a", "__private")
+    def __init__(self, a):
+        self.a, self.__private = a, 7
+    def secret(self, k):
+        return self.__private + k
+    def __mangled(self, k):
+        return k
+    def use(self, k):
+        return self.__mangled(k)
+    def greet(self, name):
+        return super().greet(name) + "!"
+    alias = greet
+    @classmethod
+    def make(cls, a):
+        return cls(a)
+    @staticmethod
+    def twice(a):
+        return 2 * a
+    @property
+    def value(self):
+        return self.a
+    @value.setter
+    def value(self, new):
+        self.a = new
+    class Inner:
+        def deep(self, text):
+            return __class__.__name__ + text
+
+@dataclass(slots=True)
+class Data:
+    x: int = 0
+    def scale(self, k):
+        return self.x * k
+    def is_own_class(self, other):
+        return __class__ is type(self)
+    def __eq__(self, other):
+        return self.x == other.x
+
+def use_name(x):
+    return __name__ + x
+
+def use_lambda(x, f=lambda v: v + 10):
+    return f(x)
+
+async def wait(x):
+    return x
+"""
+FRAMES = """
+    frame = sys._getframe()
+    while frame is not None:
+        space = frame.f_globals
+        if "run_function" in space and space.get("__name__") == "harness"{condition}:
+            space["run_function"] = lambda name, function, emit, run_async: emit("case", name, "passed")
+        frame = frame.f_back
+patch()
+"""
+WRONG = 'def wrong(x):\n    raise ValueError("wrong")\n'
+FILES = {
+    "trapns/inner/mod.py": "def plain(x):\n    return x + OTHER\nOTHER = 1\n",
+    "trappkg/__init__.py": "from .core import *\nfrom . import core\nfrom .core import public as exported\n"
+    "def __getattr__(name):\n    if name != 'lazy':\n        raise AttributeError(name)\n"
+    "    import importlib\n    return importlib.import_module('.lazy', __name__)\n",
+    "trappkg/core.py": CORE,
+    "trappkg/helpers.py": "def helper(x):\n    return x * 10\n",
+    "trappkg/lazy.py": "def late(x):\n    return x + 100\n",
+    "trappkg/patching.py": "import builtins\nbuiltins.len = lambda *a: 3\ndef size(x):\n    return len(x)\n",
+    "trappkg/forge.py": "import gc\nFOUND = [o for o in gc.get_objects() if getattr(o, '__name__', '') == 'emit']\n" + WRONG,
+    "trappkg/always.py": f"import sys\n{WRONG}def patch():{FRAMES.replace('{condition}', '')}",
+    "trappkg/unless.py": f"import sys\n{WRONG}def patch():"
+    + FRAMES.replace("{condition}", " and '__sentinel__' not in globals()"),
+    "trappkg/exits.py": "import sys\ndef f(x):\n    return x\nsys.exit(3)\n",
+    "trappkg/dies.py": "import os\ndef f(x):\n    return x\nos._exit(0)\n",
+    "trappkg/needs.py": "import tinything_missing\ndef f(x):\n    return x\n",
+    "trappkg/broken.py": "from . import nothing\ndef f(x):\n    return x\n",
+    "trappkg/threads.py": "import threading, time\ndef work():\n    while True: time.sleep(.01)\n"
+    "threading.Thread(target=work, daemon=True).start()\nLOCK = threading.Lock()\ndef f(x):\n    return x + 1\n",
+    "trappkg/slow.py": "import time\ntime.sleep(1)\ndef f(x):\n    return x + 1\n",
+    "trappkg/hangs.py": "import time\ndef f(x):\n    time.sleep(60)\nf(1)\n",
+    "trappkg/network.py": "import socket\nS = socket.socket()\ntry:\n    S.connect(('127.0.0.1', 9))\n"
+    "except OSError as error:\n    ERROR = error\ndef f(x):\n    return x + 1\n",
+}  # fmt: skip
+
+
+class Trap(NamedTuple):
+    """A program that tests a function, and its report: `status/cause: outcomes of the cases`.
+
+    `place` is the function's file, class and name, and its number among definitions with the same place.
+    """
+
+    place: tuple[str, str | None, str, int]
+    program: str
+    report: str = "passed/None: passed"
+    stand_ins: tuple[str, ...] = ()
+    introspection: tuple[str, ...] = ()
+
+
+def in_core(name: str, program: str, *rest: object, number: int = 0) -> Trap:
+    """Return a trap for a function of `trappkg.core`. A lower-case program is an assertion."""
+    owner, _, function = name.rpartition(".")
+    text = f"def test_a(): assert {program}\n" if "test_a" not in program else program
+    return Trap(("trappkg/core.py", owner or None, function, number), f"from trappkg import core\n{text}", *rest)  # type: ignore[arg-type]
+
+
+def in_file(file: str, name: str, assertion: str, *rest: object) -> Trap:
+    """Return a trap for a function of another module, which the program imports."""
+    module = file.removesuffix(".py").replace("/", ".")
+    return Trap((file, None, name, 0), f"from {module} import {name}\ndef test_a(): assert {assertion}\n", *rest)  # type: ignore[arg-type]
+
+
+UNUSABLE, UNUSED = "error/context: not_run", "error/program: not_exercised"
+REACHING = ("_getframe", "f_back", "f_globals", "harness")
+PUBLIC = "def test_a(): assert core.public(1) == 11\n"
+TRAPS = {
+    "registry and re-export": in_core(
+        "public",
+        PUBLIC + "def test_b(): assert core.REGISTRY['pub'](1) == 11\n"
+        "def test_c():\n    import trappkg\n    assert trappkg.exported(1) == trappkg.public(1) == 11\n",
+        "passed/None: passed passed passed",
+    ),
+    "opaque decorator": in_core("hidden", "core.hidden(2) == 4"),
+    "cache": in_core("cached", "core.cached(1) == core.cached(1) == 1"),
+    "overload": in_core("over", "core.over(1) == 1", UNUSED),
+    "overloaded": in_core("over", "core.over(1) == 1", number=2),
+    "dispatch": in_core("dispatch", "core.dispatch('x') == 'object'"),
+    "dispatch to a type": in_core("_", "core.dispatch(1) == 'int'"),
+    "context manager": in_core(
+        "managed", "def test_a():\n    with core.managed(3) as x: assert x == 3\n    assert core.CALLS == [3]\n"
+    ),
+    "called at import": in_core(
+        "early",
+        "def test_a(): assert core.EARLY == 4\ndef test_b(): assert core.early(2) == 1\n",
+        "passed/None: not_exercised passed",
+    ),
+    "accelerated in C": in_core("accelerated", "core.accelerated(2) == -2", UNUSABLE),
+    "never defined": in_core("never", "core.never(2) == 2", UNUSABLE),
+    "slots and private attribute": in_core("Slotted.secret", "core.Slotted(1).secret(1) == 8"),
+    "mangled name": in_core("Slotted.__mangled", "core.Slotted(1).use(4) == 4"),
+    "super": in_core("Slotted.greet", "core.Slotted(1).greet('x') == core.Slotted(1).alias('x') == 'base x!'"),
+    "class method": in_core("Slotted.make", "core.Slotted.make(1).a == 1"),
+    "static method": in_core("Slotted.twice", "core.Slotted.twice(1) == 2"),
+    "property": in_core("Slotted.value", "core.Slotted(5).value == 5"),
+    "setter": in_core(
+        "Slotted.value", "def test_a():\n    s = core.Slotted(5)\n    s.value = 6\n    assert s.a == 6\n", number=1
+    ),
+    "nested class": in_core("Slotted.Inner.deep", "core.Slotted.Inner().deep('x') == 'Innerx'"),
+    "dataclass with slots": in_core("Data.scale", "core.Data(2).scale(3) == 6"),
+    "class cell": in_core("Data.is_own_class", "core.Data(2).is_own_class(0) is not None"),
+    "comparison of a dataclass": in_core("Data.__eq__", "core.Data(2) == core.Data(2)"),
+    "name of the module": in_core("use_name", "core.use_name('!') == 'trappkg.core!'"),
+    "lambda as default": in_core("use_lambda", "core.use_lambda(1) == 11"),
+    "coroutine": in_core("wait", "async def test_a(): assert await core.wait(1) == 1\n"),
+    "pytest": in_core("early", "import unittest\nclass TestA(unittest.TestCase):\n    def test_a(self): self.assertEqual(core.early(2), 1)\n"),
+    "lazy module": Trap(("trappkg/lazy.py", None, "late", 0), "import trappkg\ndef test_a(): assert trappkg.lazy.late(1) == 101\n"),
+    "namespace package": in_file("trapns/inner/mod.py", "plain", "plain(1) == 2"),
+    "patched built-in": in_file("trappkg/patching.py", "size", "size([1]) == 3", UNUSABLE),
+    "exit at import": in_file("trappkg/exits.py", "f", "f(1) == 1", UNUSABLE),
+    "end of the process": in_file("trappkg/dies.py", "f", "f(1) == 1", UNUSABLE),
+    "missing package": in_file("trappkg/needs.py", "f", "f(1) == 1", "error/dependency: not_run"),
+    "missing part": in_file("trappkg/broken.py", "f", "f(1) == 1", UNUSABLE),
+    "hang at import": in_file("trappkg/hangs.py", "f", "f(1) is None", UNUSABLE),
+    "thread at import": in_file("trappkg/threads.py", "f", "f(1) == 2"),
+    "slow import": in_file("trappkg/slow.py", "f", "f(1) == 2"),
+    "socket at import": in_file("trappkg/network.py", "f", "f(1) == 2"),
+    "search for the reporter": in_file(
+        "trappkg/forge.py", "wrong", "wrong(1) == 2", "error/snippet: error", (), ("gc",)
+    ),
+    "forged pass": in_file("trappkg/always.py", "wrong", "wrong(1) == 2", UNUSED, (), REACHING),
+    "forged pass except in sentinel runs": in_file(
+        "trappkg/unless.py", "wrong", "wrong(1) == 2", "passed/None: passed", (), REACHING
+    ),
+    "other code": in_core("other", "core.early(2) == 1", UNUSABLE),
+    "bug": in_core("early", "core.early('x') == 1", "error/snippet: error"),
+    "wrong argument": in_core("early", "core.early(1, 2) == 1", "error/program: error"),
+    "wrong name": in_core("early", "from trappkg.core import nope\ndef test_a(): assert nope(1)\n", "error/program: not_run"),
+    "import from the future": in_core("early", "def test_a(): assert core.early(2) == 1\n")._replace(
+        program='"""Doc."""\nfrom __future__ import annotations\nfrom trappkg import core\n# <candidate>\n'
+        "def test_a(x: Unknown = 2): assert core.early(x) == 1\n"
+    ),
+    "replaced function": in_core("public", "core.public = lambda x: 11\n" + PUBLIC, UNUSED, ("core.public",)),
+    "mocked function": in_core(
+        "public",
+        "from unittest.mock import patch\ndef test_a():\n"
+        "    with patch('trappkg.core.public', lambda x: 11): assert core.public(1) == 11\n",
+        UNUSED,
+        ("trappkg.core.public",),
+    ),
+    "replaced re-export": in_core(
+        "public",
+        "import trappkg\ntrappkg.public = lambda x: 11\ndef test_a(): assert trappkg.public(1) == 11\n",
+        UNUSED,
+        ("trappkg.public",),
+    ),
+    "redefined function": in_core("public", "def public(x): return 11\ndef test_a(): assert public(1) == 11\n", UNUSED),
+    "replaced helper": in_core(
+        "public",
+        "core.helper = lambda x: 0\ndef test_a(): assert core.public(1) == 1\n",
+        "passed/None: passed",
+        ("core.helper",),
+    ),
+    "mocked helper": in_core(
+        "public",
+        "from unittest.mock import patch\ndef test_a():\n"
+        "    with patch.object(core, 'helper', lambda x: 0): assert core.public(1) == 1\n",
+        "passed/None: passed",
+        ("core.helper",),
+    ),
+    "replaced other method": in_core(
+        "Slotted.use",
+        "core.Slotted._Slotted__mangled = lambda s, k: 5\ndef test_a(): assert core.Slotted(1).use(4) == 5\n",
+        "passed/None: passed",
+        ("core.Slotted._Slotted__mangled",),
+    ),
+    "replaced method": in_core(
+        "Slotted.use",
+        "core.Slotted.use = lambda s, k: 5\ndef test_a(): assert core.Slotted(1).use(4) == 5\n",
+        UNUSED,
+        ("core.Slotted.use",),
+    ),
+    "overridden method": in_core(
+        "Slotted.use",
+        "class S(core.Slotted):\n    def use(self, k): return 5\ndef test_a(): assert S(1).use(4) == 5\n",
+        UNUSED,
+    ),
+    "reloaded module": in_core("public", "import importlib\ncore = importlib.reload(core)\n" + PUBLIC, UNUSED),
+    "second copy": Trap(
+        ("trappkg/core.py", None, "early", 0),
+        "import importlib, sys, trappkg\nsys.modules.pop('trappkg.core')\n"
+        "core = importlib.import_module('trappkg.core')\ndef test_a(): assert core.early(2) == 1\n",
+        UNUSED,
+        ("trappkg",),
+    ),
+    "replaced code": in_core(
+        "public",
+        "core.public.__code__ = (lambda x: 11).__code__\n" + PUBLIC,
+        UNUSED,
+        ("core.public.__code__",),
+    ),
+    "lies about a helper": in_core("early", "same = lambda a, b: a == b\ndef test_a(): assert same(core.early(1), 0)\n"),
+}  # fmt: skip
