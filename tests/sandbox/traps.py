@@ -148,7 +148,7 @@ FILES = {
     "trappkg/helpers.py": "def helper(x):\n    return x * 10\n",
     "trappkg/lazy.py": "def late(x):\n    return x + 100\n",
     "trappkg/patching.py": "import builtins\nbuiltins.len = lambda *a: 3\ndef size(x):\n    return len(x)\n",
-    "trappkg/forge.py": "import gc\nFOUND = [o for o in gc.get_objects() if getattr(o, '__name__', '') == 'emit']\n" + WRONG,
+    "trappkg/forge.py": "import gc\nF = [o for o in gc.get_objects() if getattr(o, '__name__', 0) == 'emit']\n" + WRONG,
     "trappkg/always.py": f"import sys\n{WRONG}def patch():{FRAMES.replace('{condition}', '')}",
     "trappkg/unless.py": f"import sys\n{WRONG}def patch():"
     + FRAMES.replace("{condition}", " and '__sentinel__' not in globals()"),
@@ -233,8 +233,13 @@ TRAPS = {
     "name of the module": in_core("use_name", "core.use_name('!') == 'trappkg.core!'"),
     "lambda as default": in_core("use_lambda", "core.use_lambda(1) == 11"),
     "coroutine": in_core("wait", "async def test_a(): assert await core.wait(1) == 1\n"),
-    "pytest": in_core("early", "import unittest\nclass TestA(unittest.TestCase):\n    def test_a(self): self.assertEqual(core.early(2), 1)\n"),
-    "lazy module": Trap(("trappkg/lazy.py", None, "late", 0), "import trappkg\ndef test_a(): assert trappkg.lazy.late(1) == 101\n"),
+    "unittest": in_core(
+        "early",
+        "from unittest import TestCase\nclass A(TestCase):\n    def test_a(self): self.assertEqual(core.early(2), 1)\n",
+    ),
+    "lazy module": Trap(
+        ("trappkg/lazy.py", None, "late", 0), "import trappkg\ndef test_a(): assert trappkg.lazy.late(1) == 101\n"
+    ),
     "namespace package": in_file("trapns/inner/mod.py", "plain", "plain(1) == 2"),
     "patched built-in": in_file("trappkg/patching.py", "size", "size([1]) == 3", UNUSABLE),
     "exit at import": in_file("trappkg/exits.py", "f", "f(1) == 1", UNUSABLE),
@@ -255,10 +260,13 @@ TRAPS = {
     "other code": in_core("other", "core.early(2) == 1", UNUSABLE),
     "bug": in_core("early", "core.early('x') == 1", "error/snippet: error"),
     "wrong argument": in_core("early", "core.early(1, 2) == 1", "error/program: error"),
-    "wrong name": in_core("early", "from trappkg.core import nope\ndef test_a(): assert nope(1)\n", "error/program: not_run"),
-    "import from the future": in_core("early", "def test_a(): assert core.early(2) == 1\n")._replace(
-        program='"""Doc."""\nfrom __future__ import annotations\nfrom trappkg import core\n# <candidate>\n'
-        "def test_a(x: Unknown = 2): assert core.early(x) == 1\n"
+    "wrong name": in_core(
+        "early", "from trappkg.core import nope\ndef test_a(): assert nope(1)\n", "error/program: not_run"
+    ),
+    "import from the future": Trap(
+        ("trappkg/core.py", None, "early", 0),
+        '"""Doc."""\nfrom __future__ import annotations\nfrom trappkg import core\n# <candidate>\n'
+        "def test_a(x: Unknown = 2): assert core.early(x) == 1\n",
     ),
     "replaced function": in_core("public", "core.public = lambda x: 11\n" + PUBLIC, UNUSED, ("core.public",)),
     "mocked function": in_core(
@@ -319,5 +327,4 @@ TRAPS = {
         UNUSED,
         ("core.public.__code__",),
     ),
-    "lies about a helper": in_core("early", "same = lambda a, b: a == b\ndef test_a(): assert same(core.early(1), 0)\n"),
 }  # fmt: skip

@@ -45,6 +45,34 @@ _MAX_LINEAGE = 20
 _MISSING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 
 
+def build_program(
+    template: str, placement: Placement, options: Mapping[str, str], stand_ins: tuple[str, ...] = ()
+) -> Program:
+    """Return the program with the snippet in its place. `options` are for the harness.
+
+    Raises:
+        MalformedProgram: see `find_cases`.
+    """
+    lines = range(placement.first_line, placement.last_line + 1)
+    names, needs_pytest = find_cases(placement.tree, lines)
+    package = options.get("module", "").partition(".")[0]
+    imports = [name for name in find_third_party_modules(placement.tree) if name.partition(".")[0] != package]
+    all_options = {"first_line": str(lines[0]), "last_line": str(lines[-1]), **options}
+    if needs_pytest:
+        imports.append("pytest")
+        all_options["pytest"] = "1"
+    return Program(
+        template=template,
+        source=placement.source,
+        first_line=lines[0],
+        last_line=lines[-1],
+        cases=names,
+        imports=tuple(dict.fromkeys(imports)),
+        options=all_options,
+        stand_ins=stand_ins,
+    )
+
+
 def find_cases(tree: ast.Module, snippet: range) -> tuple[tuple[str, ...], bool]:
     """Return the names of the test cases in order, and whether they need pytest.
 

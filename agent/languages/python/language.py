@@ -41,22 +41,7 @@ class PythonLanguage(Language):
         if snippet.problem is not None:
             raise MalformedProgram(f"the candidate cannot be tested: {snippet.problem}")
         placement = place_snippet(template, snippet.code)
-        names, needs_pytest = cases.find_cases(placement.tree, range(placement.first_line, placement.last_line + 1))
-        imports = cases.find_third_party_modules(placement.tree)
-        options = {"first_line": str(placement.first_line), "last_line": str(placement.last_line)}
-        if needs_pytest:
-            imports = tuple(dict.fromkeys((*imports, "pytest")))
-            options["pytest"] = "1"
-        return Program(
-            template=template,
-            source=placement.source,
-            first_line=placement.first_line,
-            last_line=placement.last_line,
-            cases=names,
-            imports=imports,
-            options=options,
-            stand_ins=cases.find_stand_ins(placement),
-        )
+        return cases.build_program(template, placement, {}, cases.find_stand_ins(placement))
 
     def build_probe(self, snippet: Snippet, origin: Origin) -> Program:
         """Return the program that imports the snippet's module and reports its source."""

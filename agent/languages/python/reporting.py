@@ -102,7 +102,7 @@ def _find_incident(
         return _Incident(
             Status.ERROR,
             blame.judge_record(load),
-            f"the program could not be loaded: {_describe(program, blame, load)}",
+            _describe_load(program, blame, load),
         )
     if blame.module and all(record.kind != "context" for record in result.records):
         return _Incident(Status.ERROR, Cause.CONTEXT, _describe_import_end(result))
@@ -129,10 +129,16 @@ def _find_incident(
 
 
 def _describe_import_end(result: RunResult) -> str:
-    if result.timed_out:
-        return "the time limit was reached while the snippet's module was imported"
-    reason = _LIMITS.get(result.limit or "", "the process ended")
+    reason = "the time limit was reached" if result.timed_out else _LIMITS.get(result.limit or "", "the process ended")
     return f"{reason} while the snippet's module was imported"
+
+
+def _describe_load(program: Program, blame: Blame, load: ReportLine) -> str:
+    if load.name != _OF_CONTEXT:
+        return f"the program could not be loaded: {_describe(program, blame, load)}"
+    if load.error_type == "ContextError":
+        return load.message
+    return f"the snippet's module could not be imported: {_describe(program, blame, load)}"
 
 
 def _build_case(

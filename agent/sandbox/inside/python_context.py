@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from agent.sandbox.inside.python_guard import CODE, FUNCTION, belongs_to
+    from agent.sandbox.inside.python_guard import CODE, FUNCTION, belongs_to, list_children
     from agent.sandbox.inside.python_reports import NAME
     from agent.sandbox.inside.python_sentinel import ONLY_AST
 
@@ -79,8 +79,6 @@ class Context:
     def report_source(self, emit: Callable[..., None]) -> None:
         """Report the module's path and source in records of the kind `source`."""
         source = IMPORTLIB.decode_source(self.data)
-        if len(source.encode("utf-8", "surrogatepass")) > MAX_SOURCE:
-            raise ContextError("the module's source has more than %d bytes" % MAX_SOURCE)
         for start in range(0, len(source), CHUNK):
             emit("source", self.loader.path, message=source[start : start + CHUNK])
 
@@ -204,9 +202,7 @@ def shift_lines(nodes: list[Any]) -> None:
         for key in ("lineno", "end_lineno"):
             if getattr(node, key, None) is not None:
                 setattr(node, key, getattr(node, key) + SHIFT)
-        values = [getattr(node, field, None) for field in node._fields]
-        nested = [item for value in values if isinstance(value, list) for item in value]
-        pending += [item for item in values + nested if hasattr(item, "_fields")]
+        pending += list_children(node)
 
 
 def relocate(code: Any) -> Any:

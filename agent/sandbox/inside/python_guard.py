@@ -328,6 +328,11 @@ def iterate_bindings(node: Any) -> Iterator[str]:
             if type(part.ctx).__name__ != "Load":
                 yield part.id
         elif kind != "Lambda":
-            values = [getattr(part, field, None) for field in part._fields]
-            nested = [item for value in values if isinstance(value, list) for item in value]
-            pending += [item for item in values + nested if hasattr(item, "_fields")]
+            pending += list_children(part)
+
+
+def list_children(node: Any) -> list[Any]:
+    """Return the child nodes of a node of a syntax tree."""
+    values = [getattr(node, field, None) for field in node._fields]
+    nested = [item for value in values if isinstance(value, list) for item in value]
+    return [item for item in values + nested if hasattr(item, "_fields")]

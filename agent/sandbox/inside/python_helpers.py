@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from agent.sandbox.inside.python_guard import CODE, FUNCTION, METHOD, MRO, Bodies, iterate_bindings, unwrap
+    from agent.sandbox.inside.python_guard import (
+        CODE,
+        FUNCTION,
+        METHOD,
+        MRO,
+        Bodies,
+        iterate_bindings,
+        list_children,
+        unwrap,
+    )
     from agent.sandbox.inside.python_reports import MODULE, NAME
 
 INSTANCES = frozenset({MODULE, "unittest.case"})
@@ -164,9 +173,7 @@ class Helpers:
                     read.add(name)
                 elif kind == "Attribute" and function not in SETTING:
                     replaced.add(name)
-            values = [getattr(node, field, None) for field in node._fields]
-            nested = [item for value in values if isinstance(value, list) for item in value]
-            pending += [(item, function) for item in values + nested if hasattr(item, "_fields")]
+            pending += [(item, function) for item in list_children(node)]
         return read, replaced
 
 

@@ -6,6 +6,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from agent.sandbox.inside.python_guard import list_children
+
 ONLY_AST = 0x400
 SENTINEL = "__sentinel__"
 SENTINEL_MODULE = """import marshal
@@ -40,9 +42,7 @@ def insert_sentinel(tree: Any, snippet: range) -> None:
     pending = [tree]
     while pending:
         node = pending.pop()
-        values = [getattr(node, field, None) for field in node._fields]
-        nested = [item for value in values if isinstance(value, list) for item in value]
-        pending += [item for item in values + nested if hasattr(item, "_fields")]
+        pending += list_children(node)
         kind = type(node).__name__
         if getattr(node, "lineno", 0) not in snippet:
             continue
@@ -65,6 +65,5 @@ def parse_statement(text: str, line: int) -> Any:
         node = pending.pop()
         if hasattr(node, "lineno"):
             node.lineno = node.end_lineno = line
-        pending += [item for item in vars(node).values() if hasattr(item, "_fields")]
-        pending += [child for item in vars(node).values() if isinstance(item, list) for child in item]
+        pending += list_children(node)
     return statement
