@@ -43,7 +43,7 @@ RELEASE = ("sum-lib==1.0",)
 class Sums(PythonLanguage):
     """Python with scripted modules."""
 
-    def build_probe(self, snippet: Snippet, origin: Origin) -> Program:
+    def build_probe(self, snippet: Snippet, origin: Origin) -> Program:  # noqa: ARG002
         return self.insert("# <candidate>\ndef test_a(): pass\n", snippet).model_copy(
             update={"options": {"probe": "1"}}
         )
@@ -55,7 +55,7 @@ class Sums(PythonLanguage):
 
     def insert_in_module(self, template: str, snippet: Snippet, module: Module) -> Program:
         inserted = self.insert(f"# <candidate>\n{template}", snippet)
-        return inserted.model_copy(update={"options": {**inserted.options, "module": module.origin.module}})
+        return inserted.model_copy(update={"options": {**inserted.options, "place": module.origin.module}})
 
 
 def is_probe(job: SandboxJob) -> bool:
@@ -90,7 +90,7 @@ async def test_a_snippet_is_tested_in_its_module(tmp_path: Path) -> None:
     assert annotation.module_context == ModuleContext(module="sums.core", outline_sha256=digest)
     assert annotation.installed == ("sum-lib==1.0==1",)
     assert sandbox.requirements == [RELEASE]
-    assert [job.options.get("module") for job in sandbox.jobs] == ["sums.core", "sums.core"]
+    assert [job.options.get("place") for job in sandbox.jobs] == [None, "sums.core"]
     history = read_evidence(tmp_path / "run")
     assert [execution.purpose for execution in history.executions] == ["probe", "test", "sentinel"]
     assert [visit.outcome for visit in history.node_runs if visit.node == "open_context"] == ["in_module"]
@@ -99,7 +99,7 @@ async def test_a_snippet_is_tested_in_its_module(tmp_path: Path) -> None:
     with load_run(tmp_path / "run") as view:
         recorded = read_execution(view, "1")
     assert recorded is not None
-    assert recorded.program.options["module"] == "sums.core"
+    assert recorded.program.options["place"] == "sums.core"
     system, user = read_prompts(model)[1][1:]
     assert "<candidate>" not in system + user
     block = user[user.index("<outline id=") : user.index("</outline id=")]
