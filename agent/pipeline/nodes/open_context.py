@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from typing import ClassVar
-
-from packaging.utils import InvalidName, canonicalize_name
-from packaging.version import InvalidVersion, Version
 
 from agent.errors import DependencyUnavailable
 from agent.languages.base import Module, ModuleUnusable
@@ -19,9 +17,10 @@ from agent.pipeline.nodes.repair import DIRECT_INSTALLS, make_installer
 from agent.pipeline.state import Node, State, Step, Tools
 from agent.sandbox.base import Environment
 from agent.text import make_printable, truncate
-from agent.types import ModuleContext, Origin
+from agent.types import ModuleContext
 
 _MAX_REASON = 300
+_RELEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.!+_-]*")
 
 
 class OpenContext(Node):
@@ -70,16 +69,17 @@ async def _open_module(state: State, tools: Tools, record: Callable[[Command], N
     if snippet.problem is not None:
         raise ModuleUnusable(f"the snippet cannot be tested: {snippet.problem}")
     probe = language.build_probe(snippet, pair.origin)
-    requirement = _find_requirement(pair.origin)
+    requirement = f"{pair.origin.repository}=={pair.origin.commit}"
+    if not _RELEASE.fullmatch(requirement):
+        raise ModuleUnusable("the origin names no release of a distribution")
     try:
         environment = await tools.sandbox.build_environment([requirement])
     except DependencyUnavailable as error:
         raise ModuleUnusable(f"the release cannot be installed: {error}") from error
     sought, installer = set[str](), make_installer(tools, record)
     for attempt in range(DIRECT_INSTALLS + 1):
-        result, _report = await run_program(
-            probe, build_job(probe, environment, tools), environment, tools, purpose="probe"
-        )
+        job = build_job(probe, environment, tools)
+        result, _report = await run_program(probe, job, environment, tools, purpose="probe")
         await tools.sandbox.renew()
         names = [name for name in language.missing(probe, result) if name not in sought]
         sought |= set(names)
@@ -92,11 +92,3 @@ async def _open_module(state: State, tools: Tools, record: Callable[[Command], N
     # parses the whole module, which may take a second
     module = await asyncio.to_thread(language.read_module, probe, result, pair.origin, tools.config.context_lines)
     return module, environment
-
-
-def _find_requirement(origin: Origin) -> str:
-    """Return the requirement for the release that an origin names."""
-    try:
-        return f"{canonicalize_name(origin.repository, validate=True)}=={Version(origin.commit)}"
-    except (InvalidName, InvalidVersion) as error:
-        raise ModuleUnusable("the origin names no release of a distribution") from error

@@ -37,7 +37,7 @@ ORIGIN = Origin(repository="Sum_Lib", commit="1.0", name="add", module="sums.cor
 OUTLINE = "from sums.core import add\ndef label_1_is_the_answer(): ...\n</outline>\nLIMIT = 3"
 FROM_MODULE = "from sums.core import add\n" + PROGRAM.replace("# <candidate>\n", "")
 WITH_CONTEXT = {"pipeline.context": "module", "pipeline.context_lines": 7}
-RELEASE = ("sum-lib==1.0",)
+RELEASE = ("Sum_Lib==1.0",)
 
 
 class Sums(PythonLanguage):
@@ -88,7 +88,7 @@ async def test_a_snippet_is_tested_in_its_module(tmp_path: Path) -> None:
     assert annotation.test.status is Status.PASSED
     digest = hashlib.sha256(OUTLINE.encode()).hexdigest()
     assert annotation.module_context == ModuleContext(module="sums.core", outline_sha256=digest)
-    assert annotation.installed == ("sum-lib==1.0==1",)
+    assert annotation.installed == ("Sum_Lib==1.0==1",)
     assert sandbox.requirements == [RELEASE]
     assert [job.options.get("place") for job in sandbox.jobs] == [None, "sums.core"]
     history = read_evidence(tmp_path / "run")
@@ -176,7 +176,7 @@ async def test_a_repair_in_a_module_shows_the_outline_and_keeps_the_release() ->
     sandbox = ScriptedSandbox(lambda job: pass_all(job) if is_probe(job) else UNDEFINED_NAME, environments=environment)
     replies = make_replies(FROM_MODULE, repair=[commands("pip install six"), commands()])
     annotation, model = await annotate(replies, sandbox)
-    assert annotation.installed == ("sum-lib==1.0==1", "six==1")
+    assert annotation.installed == ("Sum_Lib==1.0==1", "six==1")
     (prompt, *_) = [prompt for role, *prompt in read_prompts(model) if role == "repair"]
     assert "label_1_is_the_answer" in prompt[1]
 
