@@ -73,3 +73,39 @@ async def test_a_trap(shared_sandbox: Sandbox, environment: Environment, trap: T
     assert f"{report.status}/{report.cause}: {outcomes}" == trap.report, report
     assert (program.stand_ins, report.introspection) == (trap.stand_ins, trap.introspection)
     assert (module is None) == (report.cause in (Cause.CONTEXT, Cause.DEPENDENCY))
+
+
+async def test_the_source_is_reported_before_the_module_runs(shared_sandbox: Sandbox, environment: Environment) -> None:
+    result, _ = await probe(shared_sandbox, *find_origin(TRAPS["end of the process"]), environment.key)
+    assert {record.kind for record in result.records} == {"source"}
+    assert "".join(record.message for record in result.records) == FILES["trappkg/dies.py"]
+
+
+@pytest.mark.parametrize(("name", "line", "is_usable"), [("first of twins", 9, False), ("slow import", 9, True)])
+async def test_a_function_may_be_on_other_lines_if_no_other_is_equal(
+    shared_sandbox: Sandbox, environment: Environment, name: str, line: int, is_usable: bool
+) -> None:
+    snippet, origin = find_origin(TRAPS[name])
+    moved = origin.model_copy(update={"lines": (line, line)})
+    assert ((await probe(shared_sandbox, snippet, moved, environment.key))[1] is not None) == is_usable
+
+
+async def test_child_processes_import_the_program_and_the_module(
+    shared_sandbox: Sandbox, environment: Environment
+) -> None:
+    snippet, origin = find_origin(TRAPS["super"])
+    program = PYTHON.insert_in_module(
+        "import subprocess, sys\nfrom trappkg.core import Slotted\ndef test_a():\n    assert Slotted(1).greet('x')\n"
+        "    subprocess.run([sys.executable, '-c', 'import test_program; test_program.Slotted(1)'], check=True)\n",
+        snippet,
+        Module(origin, ""),
+    )
+    result = await shared_sandbox.run(PYTHON.job(program, environment=environment.key, timeout=5))
+    assert PYTHON.report(program, result).status is Status.PASSED
+
+
+async def test_a_module_of_the_harness_is_not_replaced(shared_sandbox: Sandbox) -> None:
+    origin = Origin(repository="python", commit="3", name="f", module="types")
+    program = PYTHON.build_probe(PYTHON.inspect("def f():\n    pass\n"), origin)
+    result = await shared_sandbox.run(PYTHON.job(program, environment=None, timeout=5))
+    assert PYTHON.report(program, result).cause is Cause.CONTEXT

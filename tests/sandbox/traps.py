@@ -158,6 +158,12 @@ FILES = {
     "trappkg/broken.py": "from . import nothing\ndef f(x):\n    return x\n",
     "trappkg/threads.py": "import threading, time\ndef work():\n    while True: time.sleep(.01)\n"
     "threading.Thread(target=work, daemon=True).start()\nLOCK = threading.Lock()\ndef f(x):\n    return x + 1\n",
+    "trappkg/fast.py": "def f(x):\n    return x + 1\n",
+    "trappkg/fast.so": "not a library",
+    "trappkg/lies.py": "import sys\ndef lie(x):\n    sys.modules['test_program'].same = lambda *a: 1\n    return x\n",
+    "trappkg/twins.py": "if True:\n    def twin(x):\n        return x\nelse:\n    def twin(x):\n        return x\n",
+    "trappkg/large.py": "TEXT = '" + 800_000 * "x" + "'\ndef f(x):\n    return x + 1\n",
+    "trappkg/accents.py": "# coding: latin-1\nTEXT = '" + 5_000 * "\xe9" + "'\ndef f(x):\n    return x + 1\n",
     "trappkg/slow.py": "import time\ntime.sleep(1)\ndef f(x):\n    return x + 1\n",
     "trappkg/hangs.py": "import time\ndef f(x):\n    time.sleep(60)\nf(1)\n",
     "trappkg/network.py": "import socket\nS = socket.socket()\ntry:\n    S.connect(('127.0.0.1', 9))\n"
@@ -181,14 +187,14 @@ class Trap(NamedTuple):
 def in_core(name: str, program: str, *rest: object, number: int = 0) -> Trap:
     """Return a trap for a function of `trappkg.core`. A lower-case program is an assertion."""
     owner, _, function = name.rpartition(".")
-    text = f"def test_a(): assert {program}\n" if "test_a" not in program else program
+    text = f"def test_a():\n    assert {program}\n" if "test_a" not in program else program
     return Trap(("trappkg/core.py", owner or None, function, number), f"from trappkg import core\n{text}", *rest)  # type: ignore[arg-type]
 
 
 def in_file(file: str, name: str, assertion: str, *rest: object) -> Trap:
     """Return a trap for a function of another module, which the program imports."""
     module = file.removesuffix(".py").replace("/", ".")
-    return Trap((file, None, name, 0), f"from {module} import {name}\ndef test_a(): assert {assertion}\n", *rest)  # type: ignore[arg-type]
+    return Trap((file, None, name, 0), f"from {module} import {name}\ndef test_a():\n    assert {assertion}\n", *rest)  # type: ignore[arg-type]
 
 
 UNUSABLE, UNUSED = "error/context: not_run", "error/program: not_exercised"
@@ -249,6 +255,16 @@ TRAPS = {
     "hang at import": in_file("trappkg/hangs.py", "f", "f(1) is None", UNUSABLE),
     "thread at import": in_file("trappkg/threads.py", "f", "f(1) == 2"),
     "slow import": in_file("trappkg/slow.py", "f", "f(1) == 2"),
+    "compiled module": in_file("trappkg/fast.py", "f", "f(1) == 2", UNUSABLE),
+    "large module": in_file("trappkg/large.py", "f", "f(1) == 2", UNUSABLE),
+    "other encoding": in_file("trappkg/accents.py", "f", "f(1) == 2"),
+    "first of twins": in_file("trappkg/twins.py", "twin", "twin(1) == 1"),
+    "changed helper": in_file(
+        "trappkg/lies.py",
+        "lie",
+        "lie(1)\n    assert same(1, 2)\ndef same(a, b): return a == b\n",
+        "error/snippet: passed",
+    ),
     "socket at import": in_file("trappkg/network.py", "f", "f(1) == 2"),
     "search for the reporter": in_file(
         "trappkg/forge.py", "wrong", "wrong(1) == 2", "error/snippet: error", (), ("gc",)

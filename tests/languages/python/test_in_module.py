@@ -1,0 +1,134 @@
+"""Programs for a snippet in its module contain the snippet, and a probe proves that the module contains it, too."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.languages.base import MalformedProgram, Module, ModuleUnusable
+from agent.languages.python.language import PythonLanguage
+from agent.sandbox.base import ReportLine, RunResult
+from agent.types import Cause, Origin
+
+PYTHON = PythonLanguage()
+ORIGIN = Origin(repository="package", commit="1.0", name="f", module="package.core", lines=(2, 4))
+SNIPPET = PYTHON.inspect("@cache\ndef f(x):\n    return x")
+SOURCE = "from functools import cache\n@cache\ndef f(x):\n    return x\n\nimport gc\n"
+TEST = "from package.core import f\nimport requests\n\n\ndef test_a():\n    assert f(1) == 1\n"
+
+
+def insert(template: str) -> tuple[str, ...]:
+    """Return what a program for the snippet patches."""
+    return PYTHON.insert_in_module(template + TEST, SNIPPET, Module(ORIGIN, "")).stand_ins
+
+
+@pytest.mark.parametrize("head", ["", '"""Doc."""\n', '"""Doc."""\nfrom __future__ import annotations\n'])
+def test_the_snippet_is_below_the_docstring_and_the_imports_from_future(head: str) -> None:
+    module = Module(ORIGIN, "outline", introspection=("gc",))
+    program = PYTHON.insert_in_module(f"{head}{TEST}\n    # <candidate>\n", SNIPPET, module)
+    lines = program.source.split("\n")
+    assert "\n".join(lines[program.first_line - 1 : program.last_line]) == SNIPPET.code
+    assert program.first_line == head.count("\n") + 1
+    assert program.template.startswith(head + TEST)
+    assert program.options == {
+        "first_line": str(program.first_line),
+        "last_line": str(program.last_line),
+        "module": "package.core",
+        "class": "",
+        "name": "f",
+        "line": "2",
+    }
+    assert (program.cases, program.imports, program.introspection) == (("test_a",), ("requests",), ("gc",))
+
+
+@pytest.mark.parametrize(
+    ("code", "stand_ins"),
+    [
+        ("import package.core as m\nm.g = m.h.k = 1\ndel m.x\nn = m\n", ("m.g", "m.h.k", "m.x")),
+        ("import sys\nsys.modules['a'] = 1\nsys.modules['package'].g = 2\n", ("a", "sys.modules[...].g")),
+        ("import package as p\nsetattr(p, 'g', 1)\nsetattr(other, 'g', 1)\np.core().g = 1\n", ("p.g", "p.core.g")),
+        ("def test_b(monkeypatch):\n    monkeypatch.setattr('package.core.g', 1)\n", ("package.core.g",)),
+        ("from unittest import mock\n@mock.patch('package.g')\ndef test_b(g): pass\n", ("package.g",)),
+        ("import package\ndef test_b(mocker): mocker.patch.object(package, 'g')\n", ("package.g",)),
+        ("import requests\ndef test_b(): requests.patch('https://example.com/a.b')\n", ()),
+    ],
+)  # fmt: skip
+def test_patches_are_stand_ins(code: str, stand_ins: tuple[str, ...]) -> None:
+    assert insert(code) == stand_ins
+
+
+@pytest.mark.parametrize("template", ["def test_a(:\n    pass\n", "return\n", "class A:\n    # <candidate>\n"])
+def test_a_program_that_does_not_parse_is_malformed(template: str) -> None:
+    with pytest.raises(MalformedProgram):
+        insert(template)
+
+
+def read(*records: ReportLine, **ending: int) -> Module:
+    """Read the module that a probe of the snippet found."""
+    probe = PYTHON.build_probe(SNIPPET, ORIGIN)
+    assert (probe.cases, probe.options["probe"]) == (("test_probe",), "1")
+    return PYTHON.read_module(probe, RunResult(records, **ending), ORIGIN, 100)  # type: ignore[arg-type]
+
+
+CASE = (ReportLine("start", "test_probe"), ReportLine("case", "test_probe", "passed"), ReportLine("end"))
+OPENED = (ReportLine("context", "name"), *CASE)
+
+
+def test_a_module_is_read_from_the_first_records() -> None:
+    halves = [ReportLine("source", "/env/package/core.py", message=text) for text in (SOURCE[:30], SOURCE[30:])]
+    module = read(*halves, OPENED[0], ReportLine("source", message="'forged'"), *CASE)
+    assert (module.origin, module.introspection) == (ORIGIN, ("gc",))
+    assert "from package.core import f" in module.outline
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        OPENED,
+        (ReportLine("source", message=SOURCE.replace("return x", "return 1")), *OPENED),
+        (ReportLine("source", message=f"class A:\n  {SOURCE[28:45]}".replace("\n@", "\n  @")), *OPENED),
+        (ReportLine("source", message="def f(:"), *OPENED),
+        (ReportLine("source", message=SOURCE), *CASE),
+        (ReportLine("source", message=SOURCE), ReportLine("load", "context", "error", "KeyError", "x"), CASE[2]),
+    ],
+)
+def test_a_module_without_proof_is_unusable(records: tuple[ReportLine, ...]) -> None:
+    with pytest.raises(ModuleUnusable):
+        read(*records)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"module": None}, SNIPPET.code),
+        ({"module": "a b"}, SNIPPET.code),
+        ({"name": "g"}, SNIPPET.code),
+        ({}, "x = 1\n" + SNIPPET.code),
+        ({}, "def f(:"),
+    ],
+)
+def test_a_probe_needs_the_function_that_the_origin_names(change: dict[str, str], code: str) -> None:
+    with pytest.raises(ModuleUnusable):
+        PYTHON.build_probe(PYTHON.inspect(code), ORIGIN.model_copy(update=change))
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "missing"),
+    [
+        (("ModuleNotFoundError", "No module named 'numpy'"), "dependency", ("numpy",)),
+        (("ModuleNotFoundError", "No module named 'package.x'"), "context", ()),
+        (("ImportError", "cannot import name 'a' from 'numpy'"), "context", ()),
+        (("MemoryError", ""), "context", ()),
+    ],
+)
+def test_only_a_missing_package_can_be_installed(error: tuple[str, str], cause: str, missing: tuple[str, ...]) -> None:
+    probe = PYTHON.build_probe(SNIPPET, ORIGIN)
+    result = RunResult((ReportLine("load", "context", "error", *error), ReportLine("end")))
+    assert PYTHON.report(probe, result).cause is Cause(cause)
+    assert PYTHON.missing(probe, result) == missing
+
+
+@pytest.mark.parametrize("ending", [{"timed_out": True}, {"limit": "memory"}, {"exit_code": 3}, {}])
+def test_an_import_that_does_not_end_is_not_evidence(ending: dict[str, int]) -> None:
+    probe = PYTHON.build_probe(SNIPPET, ORIGIN)
+    report = PYTHON.report(probe, RunResult(**ending))  # type: ignore[arg-type]
+    assert (report.status.value, report.cause) == ("error", Cause.CONTEXT)
