@@ -46,7 +46,7 @@ def find_origin(trap: Trap) -> tuple[Snippet, Origin]:
 async def probe(sandbox: Sandbox, snippet: Snippet, origin: Origin, key: str) -> tuple[RunResult, Module | None]:
     """Run a probe, and return its result and the module, or None if the module is unusable."""
     program = PYTHON.build_probe(snippet, origin)
-    result = await sandbox.run(PYTHON.job(program, environment=key, timeout=3))
+    result = await sandbox.run(PYTHON.job(program, environment=key, timeout=2))
     usable = PYTHON.report(program, result).status is Status.PASSED
     try:
         module = PYTHON.read_module(program, result, origin, 100)
@@ -63,7 +63,7 @@ async def test_a_trap(shared_sandbox: Sandbox, environment: Environment, trap: T
     _, module = await probe(shared_sandbox, snippet, origin, environment.key)
     program = PYTHON.insert_in_module(trap.program, snippet, module or Module(origin, ""))
     assert program.source.split("\n")[program.first_line - 1 : program.last_line] == snippet.code.split("\n")
-    run = {"environment": environment.key, "timeout": 3.0}
+    run = {"environment": environment.key, "timeout": 2.0}
     report = PYTHON.report(program, await shared_sandbox.run(PYTHON.job(program, **run)))  # type: ignore[arg-type]
     if report.status is Status.PASSED:
         job = PYTHON.sentinel_job(program, **run)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A package whose functions are hard to run in their modules, and what programs that test these functions report."""
+"""A package whose functions are hard to run in their modules, and the reports of programs that test these functions."""
 
 from __future__ import annotations
 
@@ -15,72 +15,58 @@ if TYPE_CHECKING:
     from decimal import Decimal
 __all__ = ["public"]
 REGISTRY, CALLS, STATE = {}, [], {"n": 0}
-
 def register(name):
     def add(function):
         assert name not in REGISTRY
         REGISTRY[name] = function
         return function
     return add
-
 def opaque(function):
     def inner(*values):
         return function(*values)
     return inner
-
 @register("pub")
 def public(x: Decimal) -> Decimal:
     # a comment
     return helper(x) + 1
-
 @opaque
 def hidden(x):
     return x * 2
-
 @functools.lru_cache
 def cached(x):
     STATE["n"] += 1
     return STATE["n"]
-
 @overload
 def over(x: int) -> int: ...
 @overload
 def over(x: str) -> str: ...
 def over(x):
     return x
-
 @functools.singledispatch
 def dispatch(x):
     return "object"
-
 @dispatch.register
 def _(x: int):
     return "int"
-
 @contextmanager
 def managed(x):
     yield x
     CALLS.append(x)
-
 def early(x):
     return x - 1
 EARLY = early(5)
-
 def accelerated(x):
     return -x
 try:
     from operator import neg as accelerated
 except ImportError:
     pass
-
 if sys.version_info < (3, 0):
     def never(x):
         return x
-
 class Base:
     def greet(self, name):
         return "base " + name
-
 class Slotted(Base):
     __slots__ = ("a", "__private")
     def __init__(self, a):
@@ -109,7 +95,6 @@ class Slotted(Base):
     class Inner:
         def deep(self, text):
             return __class__.__name__ + text
-
 @dataclass(slots=True)
 class Data:
     x: int = 0
@@ -119,15 +104,14 @@ class Data:
         return __class__ is type(self)
     def __eq__(self, other):
         return self.x == other.x
-
 def use_name(x):
     return __name__ + x
-
 def use_lambda(x, f=lambda v: v + 10):
     return f(x)
-
 async def wait(x):
     return x
+def count(x):
+    yield from range(x)
 """
 FRAMES = """
     frame = sys._getframe()
@@ -179,33 +163,33 @@ class Trap(NamedTuple):
 
     place: tuple[str, str | None, str, int]
     program: str
-    report: str = "passed/None: passed"
+    report: str
     stand_ins: tuple[str, ...] = ()
     introspection: tuple[str, ...] = ()
 
 
-def in_core(name: str, program: str, *rest: object, number: int = 0) -> Trap:
-    """Return a trap for a function of `trappkg.core`. A lower-case program is an assertion."""
+PASSED, UNUSABLE, UNUSED = "passed/None: passed", "error/context: not_run", "error/program: not_exercised"
+REACHING = ("_getframe", "f_back", "f_globals", "harness")
+
+
+def in_core(name: str, check: str, report: str = PASSED, *stand_ins: str, before: str = "", number: int = 0) -> Trap:
+    """Return a trap for a function of `trappkg.core`. `before` is the start of the program."""
     owner, _, function = name.rpartition(".")
-    text = f"def test_a():\n    assert {program}\n" if "test_a" not in program else program
-    return Trap(("trappkg/core.py", owner or None, function, number), f"from trappkg import core\n{text}", *rest)  # type: ignore[arg-type]
+    program = f"from trappkg import core\n{before}def test_a():\n    assert {check}\n"
+    return Trap(("trappkg/core.py", owner or None, function, number), program, report, stand_ins)
 
 
-def in_file(file: str, name: str, assertion: str, *rest: object) -> Trap:
+def in_file(file: str, name: str, check: str, report: str = PASSED, *introspection: str) -> Trap:
     """Return a trap for a function of another module, which the program imports."""
     module = file.removesuffix(".py").replace("/", ".")
-    return Trap((file, None, name, 0), f"from {module} import {name}\ndef test_a():\n    assert {assertion}\n", *rest)  # type: ignore[arg-type]
+    program = f"from {module} import {name}\ndef test_a():\n    assert {check}\n"
+    return Trap((file, None, name, 0), program, report, (), introspection)
 
 
-UNUSABLE, UNUSED = "error/context: not_run", "error/program: not_exercised"
-REACHING = ("_getframe", "f_back", "f_globals", "harness")
-PUBLIC = "def test_a(): assert core.public(1) == 11\n"
+MOCK = "from unittest.mock import patch\n@patch({}, lambda *a: {})\n"
 TRAPS = {
     "registry and re-export": in_core(
-        "public",
-        PUBLIC + "def test_b(): assert core.REGISTRY['pub'](1) == 11\n"
-        "def test_c():\n    import trappkg\n    assert trappkg.exported(1) == trappkg.public(1) == 11\n",
-        "passed/None: passed passed passed",
+        "public", "core.REGISTRY['pub'](1) == trappkg.exported(1) == trappkg.public(1) == 11", before="import trappkg\n"
     ),
     "opaque decorator": in_core("hidden", "core.hidden(2) == 4"),
     "cache": in_core("cached", "core.cached(1) == core.cached(1) == 1"),
@@ -213,13 +197,9 @@ TRAPS = {
     "overloaded": in_core("over", "core.over(1) == 1", number=2),
     "dispatch": in_core("dispatch", "core.dispatch('x') == 'object'"),
     "dispatch to a type": in_core("_", "core.dispatch(1) == 'int'"),
-    "context manager": in_core(
-        "managed", "def test_a():\n    with core.managed(3) as x: assert x == 3\n    assert core.CALLS == [3]\n"
-    ),
+    "context manager": in_core("managed", "core.managed(3).__enter__() == 3"),
     "called at import": in_core(
-        "early",
-        "def test_a(): assert core.EARLY == 4\ndef test_b(): assert core.early(2) == 1\n",
-        "passed/None: not_exercised passed",
+        "early", "core.early(2) == 1", "passed/None: not_exercised passed", before="def test_b(): assert core.EARLY\n"
     ),
     "accelerated in C": in_core("accelerated", "core.accelerated(2) == -2", UNUSABLE),
     "never defined": in_core("never", "core.never(2) == 2", UNUSABLE),
@@ -229,23 +209,24 @@ TRAPS = {
     "class method": in_core("Slotted.make", "core.Slotted.make(1).a == 1"),
     "static method": in_core("Slotted.twice", "core.Slotted.twice(1) == 2"),
     "property": in_core("Slotted.value", "core.Slotted(5).value == 5"),
-    "setter": in_core(
-        "Slotted.value", "def test_a():\n    s = core.Slotted(5)\n    s.value = 6\n    assert s.a == 6\n", number=1
-    ),
+    "setter": in_core("Slotted.value", "setattr(core.Slotted(5), 'value', 6) is None", number=1),
     "nested class": in_core("Slotted.Inner.deep", "core.Slotted.Inner().deep('x') == 'Innerx'"),
     "dataclass with slots": in_core("Data.scale", "core.Data(2).scale(3) == 6"),
     "class cell": in_core("Data.is_own_class", "core.Data(2).is_own_class(0) is not None"),
     "comparison of a dataclass": in_core("Data.__eq__", "core.Data(2) == core.Data(2)"),
     "name of the module": in_core("use_name", "core.use_name('!') == 'trappkg.core!'"),
     "lambda as default": in_core("use_lambda", "core.use_lambda(1) == 11"),
-    "coroutine": in_core("wait", "async def test_a(): assert await core.wait(1) == 1\n"),
-    "unittest": in_core(
-        "early",
-        "from unittest import TestCase\nclass A(TestCase):\n    def test_a(self): self.assertEqual(core.early(2), 1)\n",
+    "coroutine": in_core("wait", "asyncio.run(core.wait(1)) == 1", before="import asyncio\n"),
+    "generator": in_core("count", "list(core.count(2)) == [0, 1]"),
+    "test method": in_core(
+        "early", "1", "passed/None: not_exercised passed", before="from unittest import TestCase\nclass A(TestCase):\n"
+        "    def test_b(self): self.assertEqual(core.early(2), 1)\n",
     ),
-    "lazy module": Trap(
-        ("trappkg/lazy.py", None, "late", 0), "import trappkg\ndef test_a(): assert trappkg.lazy.late(1) == 101\n"
+    "import from the future": in_core("early", "core.early(2) == 1")._replace(
+        program='"""Doc."""\nfrom __future__ import annotations\nfrom trappkg import core\n'
+        "def test_a(x: Unknown = 2): assert core.early(x) == 1\n",
     ),
+    "lazy module": in_file("trappkg/lazy.py", "late", "late(1) == __import__('trappkg').lazy.late(1) == 101"),
     "namespace package": in_file("trapns/inner/mod.py", "plain", "plain(1) == 2"),
     "patched built-in": in_file("trappkg/patching.py", "size", "size([1]) == 3", UNUSABLE),
     "exit at import": in_file("trappkg/exits.py", "f", "f(1) == 1", UNUSABLE),
@@ -255,92 +236,57 @@ TRAPS = {
     "hang at import": in_file("trappkg/hangs.py", "f", "f(1) is None", UNUSABLE),
     "thread at import": in_file("trappkg/threads.py", "f", "f(1) == 2"),
     "slow import": in_file("trappkg/slow.py", "f", "f(1) == 2"),
+    "socket at import": in_file("trappkg/network.py", "f", "f(1) == 2"),
     "compiled module": in_file("trappkg/fast.py", "f", "f(1) == 2", UNUSABLE),
     "large module": in_file("trappkg/large.py", "f", "f(1) == 2", UNUSABLE),
     "other encoding": in_file("trappkg/accents.py", "f", "f(1) == 2"),
     "first of twins": in_file("trappkg/twins.py", "twin", "twin(1) == 1"),
     "changed helper": in_file(
-        "trappkg/lies.py",
-        "lie",
-        "lie(1)\n    assert same(1, 2)\ndef same(a, b): return a == b\n",
-        "error/snippet: passed",
+        "trappkg/lies.py", "lie", "lie(1)\n    assert same(1, 2)\ndef same(*a): return 0", "error/snippet: passed"
     ),
-    "socket at import": in_file("trappkg/network.py", "f", "f(1) == 2"),
-    "search for the reporter": in_file(
-        "trappkg/forge.py", "wrong", "wrong(1) == 2", "error/snippet: error", (), ("gc",)
-    ),
-    "forged pass": in_file("trappkg/always.py", "wrong", "wrong(1) == 2", UNUSED, (), REACHING),
-    "forged pass except in sentinel runs": in_file(
-        "trappkg/unless.py", "wrong", "wrong(1) == 2", "passed/None: passed", (), REACHING
-    ),
+    "search for the reporter": in_file("trappkg/forge.py", "wrong", "wrong(1) == 2", "error/snippet: error", "gc"),
+    "forged pass": in_file("trappkg/always.py", "wrong", "wrong(1) == 2", UNUSED, *REACHING),
+    "forged pass, no sentinel": in_file("trappkg/unless.py", "wrong", "wrong(1) == 2", PASSED, *REACHING),
     "other code": in_core("other", "core.early(2) == 1", UNUSABLE),
     "bug": in_core("early", "core.early('x') == 1", "error/snippet: error"),
     "wrong argument": in_core("early", "core.early(1, 2) == 1", "error/program: error"),
-    "wrong name": in_core(
-        "early", "from trappkg.core import nope\ndef test_a(): assert nope(1)\n", "error/program: not_run"
+    "wrong name": in_core("early", "nope(1)", "error/program: not_run", before="from trappkg.core import nope\n"),
+    "replaced function": in_core(
+        "public", "core.public(1) == 11", UNUSED, "core.public", before="core.public = lambda x: 11\n"
     ),
-    "import from the future": Trap(
-        ("trappkg/core.py", None, "early", 0),
-        '"""Doc."""\nfrom __future__ import annotations\nfrom trappkg import core\n# <candidate>\n'
-        "def test_a(x: Unknown = 2): assert core.early(x) == 1\n",
-    ),
-    "replaced function": in_core("public", "core.public = lambda x: 11\n" + PUBLIC, UNUSED, ("core.public",)),
     "mocked function": in_core(
-        "public",
-        "from unittest.mock import patch\ndef test_a():\n"
-        "    with patch('trappkg.core.public', lambda x: 11): assert core.public(1) == 11\n",
-        UNUSED,
-        ("trappkg.core.public",),
+        "public", "core.public(1) == 11", UNUSED, "trappkg.core.public", before=MOCK.format("'trappkg.core.public'", 11)
     ),
     "replaced re-export": in_core(
-        "public",
-        "import trappkg\ntrappkg.public = lambda x: 11\ndef test_a(): assert trappkg.public(1) == 11\n",
-        UNUSED,
-        ("trappkg.public",),
+        "public", "m.public(1) == 11", UNUSED, "m.public", before="import trappkg as m\nm.public = lambda x: 11\n"
     ),
-    "redefined function": in_core("public", "def public(x): return 11\ndef test_a(): assert public(1) == 11\n", UNUSED),
+    "redefined function": in_core("public", "public(1) == 11", UNUSED, before="def public(x): return 11\n"),
     "replaced helper": in_core(
-        "public",
-        "core.helper = lambda x: 0\ndef test_a(): assert core.public(1) == 1\n",
-        "passed/None: passed",
-        ("core.helper",),
+        "public", "core.public(1) == 1", PASSED, "core.helper", before="core.helper = lambda x: 0\n"
     ),
     "mocked helper": in_core(
-        "public",
-        "from unittest.mock import patch\ndef test_a():\n"
-        "    with patch.object(core, 'helper', lambda x: 0): assert core.public(1) == 1\n",
-        "passed/None: passed",
-        ("core.helper",),
+        "public", "core.public(1) == 1", PASSED, "trappkg.core.helper", before=MOCK.format("'trappkg.core.helper'", 0)
     ),
     "replaced other method": in_core(
-        "Slotted.use",
-        "core.Slotted._Slotted__mangled = lambda s, k: 5\ndef test_a(): assert core.Slotted(1).use(4) == 5\n",
-        "passed/None: passed",
-        ("core.Slotted._Slotted__mangled",),
+        "Slotted.use", "core.Slotted(1).use(4) == 5", PASSED, "core.Slotted._Slotted__mangled",
+        before="core.Slotted._Slotted__mangled = lambda s, k: 5\n",
     ),
     "replaced method": in_core(
-        "Slotted.use",
-        "core.Slotted.use = lambda s, k: 5\ndef test_a(): assert core.Slotted(1).use(4) == 5\n",
-        UNUSED,
-        ("core.Slotted.use",),
+        "Slotted.use", "core.Slotted(1).use(4) == 5", UNUSED, "core.Slotted.use",
+        before="core.Slotted.use = lambda s, k: 5\n",
     ),
     "overridden method": in_core(
-        "Slotted.use",
-        "class S(core.Slotted):\n    def use(self, k): return 5\ndef test_a(): assert S(1).use(4) == 5\n",
-        UNUSED,
+        "Slotted.use", "S(1).use(4) == 5", UNUSED, before="class S(core.Slotted):\n    def use(self, k): return 5\n"
     ),
-    "reloaded module": in_core("public", "import importlib\ncore = importlib.reload(core)\n" + PUBLIC, UNUSED),
-    "second copy": Trap(
-        ("trappkg/core.py", None, "early", 0),
-        "import importlib, sys, trappkg\nsys.modules.pop('trappkg.core')\n"
-        "core = importlib.import_module('trappkg.core')\ndef test_a(): assert core.early(2) == 1\n",
-        UNUSED,
-        ("trappkg",),
+    "reloaded module": in_core(
+        "public", "core.public(1) == 11", UNUSED, before="import importlib\ncore = importlib.reload(core)\n"
+    ),
+    "second copy": in_core(
+        "early", "core.early(2) == 1", UNUSED, "trappkg", before="import sys, importlib\n"
+        "sys.modules.pop('trappkg.core')\ncore = importlib.import_module('trappkg.core')\n",
     ),
     "replaced code": in_core(
-        "public",
-        "core.public.__code__ = (lambda x: 11).__code__\n" + PUBLIC,
-        UNUSED,
-        ("core.public.__code__",),
+        "public", "core.public(1) == 11", UNUSED, "core.public.__code__",
+        before="core.public.__code__ = (lambda x: 11).__code__\n",
     ),
 }  # fmt: skip

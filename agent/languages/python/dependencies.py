@@ -85,7 +85,7 @@ def is_of_environment(record: ReportLine, frame: Frame, tree: ast.Module, module
     if kind == "AttributeError" and (match := NO_MODULE_ATTRIBUTE.match(record.message)):
         root = match["module"].partition(".")[0]
         is_imported = bool(module) or any(root in find_imported_roots(node) for node in ast.walk(tree))
-        if is_third_party(root) and is_imported and not is_in_package(root, module):
+        if is_third_party(root) and is_imported and not is_in_package(match["module"], module):
             return True
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     if any(node.lineno <= frame.line <= (node.end_lineno or 0) for node in statements):
@@ -128,5 +128,5 @@ def find_missing_module(record: ReportLine, module: str = "") -> str | None:
 
 
 def is_in_package(name: str, module: str) -> bool:
-    """Return whether two dotted names have the same top-level package."""
-    return name.partition(".")[0] == module.partition(".")[0]
+    """Return whether two dotted names belong to one package. Known parts of namespace packages are different."""
+    return find_known_name(name) == find_known_name(module)

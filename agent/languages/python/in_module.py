@@ -141,10 +141,7 @@ def _find_patch(call: ast.Call, imported: frozenset[str]) -> Iterator[str]:
 def _find_path(node: ast.expr, imported: frozenset[str]) -> str:
     """Return an expression such as `a.b[...].c` as text, or an empty string unless its first name is imported."""
     parts: list[str] = []
-    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
-        if isinstance(node, ast.Call):
-            node = node.func
-            continue
+    while isinstance(node, ast.Attribute | ast.Subscript):
         parts.append(f".{node.attr}" if isinstance(node, ast.Attribute) else "[...]")
         node = node.value
     return "".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) and node.id in imported else ""
