@@ -24,7 +24,7 @@ IMPORTLIB: Any = _frozen_importlib_external
 FINDER, SOURCE_LOADER = IMPORTLIB.PathFinder, IMPORTLIB.SourceFileLoader
 SHIFT = 1_000_000
 """Added to the lines of the snippet's nodes while the module is compiled. It distinguishes the snippet's code."""
-MAX_SOURCE = 700_000
+MAX_SOURCE = 900_000
 """The maximum size of a module's source, in bytes. A report with the source must stay below the sandbox's limit."""
 CHUNK = 2_000
 """The number of characters of source per record. A field has at most 8 KB."""
