@@ -87,3 +87,10 @@ def test_names_of_output_files_are_reserved(tmp_path: Path, name: str) -> None:
     path.write_text(f"name: {name!r}\n{JUDGE}")
     with pytest.raises(ConfigError, match=re.escape(repr(name))):
         choose_variants([str(path)])
+
+
+def test_only_variants_that_write_tests_open_modules() -> None:
+    names = ["full", "full-without-open_context", "ps_fa"]
+    chosen = choose_variants(names, "module")
+    assert [variant.name for variant in chosen] == names
+    assert [variant.opens_context for variant in chosen] == [True, False, False]

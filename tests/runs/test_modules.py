@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -15,31 +16,21 @@ from tests.sandbox.conftest import BACKENDS, start
 from tests.sandbox.wheelhouse import make_wheel, use_folder
 from tests.scripts import make_replies
 
-SOURCE = '''"""Adds numbers."""
-from sums.rounding import shorten
-
-
-class Adder:
-    """Adds to a number."""
-
-    def __init__(self, start):
-        self.start = start
-
-    def add(self, number):
-        """Add a number, and round the sum."""
-        return shorten(super().__repr__() and self.start + number)
-'''
 CODE = '''def add(self, number):
     """Add a number, and round the sum."""
     return shorten(super().__repr__() and self.start + number)
 '''
+SOURCE = f"""from sums.rounding import shorten
+class Adder:
+    def __init__(self, start): self.start = start
+{textwrap.indent(CODE, "    ")}"""
 PROGRAM = """from sums.core import Adder
 
 
 def test_sum():
     assert Adder(1).add(2.04) == 3.0
 """
-ORIGIN = Origin(repository="Sums", commit="1.0", name="add", module="sums.core", class_name="Adder", lines=(11, 13))
+ORIGIN = Origin(repository="Sums", commit="1.0", name="add", module="sums.core", class_name="Adder", lines=(4, 6))
 FILES = {
     "sums/__init__.py": "",
     "sums/core.py": SOURCE,
