@@ -256,6 +256,9 @@ class SandboxConfig(BaseModel):
     requirements: Trusted[str | None] = Field(
         default=None, description="Requirements file with packages that every program can import"
     )
+    checkouts: Trusted[str | None] = Field(
+        default=None, description="Folder with git clones, for testing functions in their module at a recorded commit"
+    )
     exclude_newer: Trusted[str | None] = Field(
         default=None, description="Ignore wheels that were uploaded after this date or time"
     )

@@ -55,7 +55,7 @@ MODEL_SETTINGS = (*ModelSettings.model_fields, "prices")
 """Settings that are parameters of `agent.llm.models.parse_model`."""
 EXTRA_SETTINGS = ("model", *MODEL_SETTINGS, "prompts", "cache")
 """Settings that are not part of `Config`."""
-_PATHS = ("prices", "prompts", "cache", "sandbox.requirements")
+_PATHS = ("prices", "prompts", "cache", "sandbox.requirements", "sandbox.checkouts")
 _NOT_A_NAME = re.compile(r"replay:|\.ya?ml")
 """Text in a model or variant that makes it a path."""
 _REFUSED = """a settings file in the working folder may come from someone else, so it may not set these values:

@@ -122,7 +122,7 @@ async def _open_stores(
         for name in names:
             try:
                 backend = await choose(
-                    config.model_copy(update={"backend": name, "pool": 0, "requirements": None}),
+                    config.model_copy(update={"backend": name, "pool": 0, "requirements": None, "checkouts": None}),
                     report,
                     backends=backends,
                 )

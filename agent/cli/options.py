@@ -35,6 +35,7 @@ SETTINGS = {
     "sandbox": "sandbox.backend",
     "python": "sandbox.python",
     "requirements": "sandbox.requirements",
+    "checkouts": "sandbox.checkouts",
 }
 """Settings that have an option of their own, keyed by the name of the option. `-c` sets all settings."""
 
@@ -193,6 +194,9 @@ class RunOptions(ExecOptions, CallOptions):
     batch: Batch = None
     engine: Annotated[Literal["local", "ray"] | None, typer.Option(help="Annotate here, or in Ray workers.")] = None
     address: Annotated[str | None, typer.Option(help="Ray cluster: HOST:6379 or auto [default: new].")] = None
+    checkouts: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Folder with git clones of the pairs' repositories.")
+    ] = None
     rounds: Annotated[int | None, typer.Option(help="Rounds per pair; the majority wins [default: 1].")] = None
     criterion: Annotated[Literal["exact", "half"] | None, typer.Option(help="Match all of the query, or half.")] = None
     context: Annotated[Literal["none", "module"] | None, typer.Option(help="Test alone, or in its own module.")] = None

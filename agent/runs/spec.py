@@ -89,7 +89,7 @@ _SETTINGS = {
     "sandbox": "sandbox.backend",
 }
 """Arguments that are settings. The configuration validates their ranges."""
-_SANDBOX_IDENTITY = ("image", "mount_ro", "requirements", "exclude_newer", "python")
+_SANDBOX_IDENTITY = ("image", "mount_ro", "requirements", "checkouts", "exclude_newer", "python")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,6 +274,8 @@ def _identify_sandbox(sandbox: SandboxConfig) -> dict[str, Any]:
     settings = sandbox.model_dump(mode="json", include=set(_SANDBOX_IDENTITY), exclude_defaults=True)
     if "requirements" in settings:
         settings["requirements"] = list(read_requirements(Path(settings["requirements"])))
+    if "checkouts" in settings:
+        settings["checkouts"] = True  # pairs name their commits, so the path does not matter
     return {"sandbox": settings} if settings else {}
 
 

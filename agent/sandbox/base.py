@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.types import Frozen
+from agent.types import Frozen, Origin
 
 Notify = Callable[[str], None]
 """Receives a message for the user."""
@@ -145,6 +145,17 @@ class Environment:
     installed: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Checkout:
+    """The module of a function in the user's git clones. Pass `requirement` to `EnvironmentBuilder.build`.
+
+    `module` is the import path of the module in an environment with this requirement.
+    """
+
+    requirement: str
+    module: str
+
+
 class Sandbox(ABC):
     """The sandbox of one pair. `release` removes its processes and files."""
 
@@ -194,6 +205,14 @@ class EnvironmentBuilder(ABC):
             DependencyUnavailable: a requirement is malformed, is unknown or has no wheel; or no package index responds.
             SandboxError: the builder failed.
         """
+
+    async def find_checkout(self, origin: Origin) -> Checkout | None:  # noqa: ARG002
+        """Return the module of a function in the user's git clones, or None if `origin` has no commit of a repository.
+
+        Raises:
+            DependencyUnavailable: the clones do not contain the repository, the commit or the module.
+        """
+        return None
 
     async def find_cached(self, key: str) -> Environment | None:  # noqa: ARG002
         """Return the cached environment with this key, or None.

@@ -17,6 +17,7 @@ from pathlib import Path
 from agent.config import SandboxConfig
 from agent.errors import DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
 from agent.sandbox.base import Notify, SandboxBackend, SandboxLimits
+from agent.sandbox.dependencies.checkouts import Checkouts
 from agent.sandbox.dependencies.environments import DependencyPolicy
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex
@@ -92,11 +93,13 @@ def build_dependency_policy(config: SandboxConfig) -> DependencyPolicy:
     """Convert settings to the dependency policy.
 
     Raises:
-        UsageError: the requirements file cannot be used, or a date is malformed.
+        UsageError: the requirements file or the folder of clones cannot be used, or a date is malformed.
     """
     base = () if config.requirements is None else read_requirements(Path(config.requirements))
     exclude_newer = None if config.exclude_newer is None else read_moment(config.exclude_newer)
-    return DependencyPolicy(config.install_packages, build_rule(config), config.store_mb << 20, base, exclude_newer)
+    checkouts = None if config.checkouts is None else Checkouts(Path(config.checkouts))
+    rule, limit = build_rule(config), config.store_mb << 20
+    return DependencyPolicy(config.install_packages, rule, limit, base, exclude_newer, checkouts)
 
 
 def read_moment(text: str) -> datetime:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from agent.errors import AgentError, DependencyUnavailable, EnvironmentGone, RequirementsUnavailable, SandboxError
-from agent.sandbox.base import CommandResult, Environment, RunResult, Sandbox, SandboxBackend, SandboxJob
+from agent.sandbox.base import Checkout, CommandResult, Environment, RunResult, Sandbox, SandboxBackend, SandboxJob
 from agent.tracing import UNTRACED, Record, Tracer
+from agent.types import Origin
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -214,6 +215,16 @@ class SandboxSession:
         """
         with self._translate_errors():
             return await self._backend.environments.find_requirement(import_name)
+
+    async def find_checkout(self, origin: Origin) -> Checkout | None:
+        """Return the module of a function in the user's git clones. See `EnvironmentBuilder.find_checkout`.
+
+        Raises:
+            DependencyUnavailable: the clones do not contain the repository, the commit or the module.
+            SandboxError: the clones cannot be read.
+        """
+        with self._translate_errors():
+            return await self._backend.environments.find_checkout(origin)
 
     async def close(self) -> None:
         """Release the sandbox and the environments."""

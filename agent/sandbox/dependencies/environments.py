@@ -24,13 +24,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
-from agent.sandbox.base import Environment, EnvironmentBuilder
+from agent.sandbox.base import Checkout, Environment, EnvironmentBuilder
+from agent.sandbox.dependencies.checkouts import Checkouts, is_checkout
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import IndexBreaker
 from agent.sandbox.dependencies.requirements import MalformedRequirement, parse_requirement
 from agent.sandbox.dependencies.store import Store, shrink
 from agent.sandbox.dependencies.uv import Target, Uv, remove_stale
 from agent.sandbox.folders import get_user_cache
+from agent.types import Origin
 
 RESOLUTION_LIFETIME = 7 * 24 * 3600.0
 """Seconds for which resolved requirements are reused. Older results are reused only if no index can be queried."""
@@ -59,6 +61,7 @@ class DependencyPolicy:
         base_requirements: the user's requirements. Every environment contains them, and the index rule does not apply
             to them.
         exclude_newer: files uploaded at this time or later are ignored.
+        checkouts: the user's git clones. An environment can contain a repository at a commit.
     """
 
     network: bool = True
@@ -66,10 +69,14 @@ class DependencyPolicy:
     limit: int = 0
     base_requirements: tuple[str, ...] = ()
     exclude_newer: datetime | None = None
+    checkouts: Checkouts | None = None
 
 
 class WheelEnvironments(EnvironmentBuilder):
     """Builds environments with uv and publishes them in a backend's store, as `policy` permits.
+
+    A requirement such as `owner/name==COMMIT` or `owner/name==COMMIT:FOLDER` is a repository at a commit, without its
+    dependencies.
 
     Files in the `resolutions` folder map requirements and package sources to environment keys. Permanent errors are
     cached in memory.
@@ -106,7 +113,7 @@ class WheelEnvironments(EnvironmentBuilder):
             SandboxError: the sandbox that builds the environment failed.
         """
         try:
-            request = tuple(sorted({str(parse_requirement(text)) for text in (*self.base_requirements, *requirements)}))
+            request = tuple(sorted({_normalise(text) for text in (*self.base_requirements, *requirements)}))
         except MalformedRequirement as error:
             raise DependencyUnavailable(str(error)) from None
         for _attempt in range(_ATTEMPTS):
@@ -127,6 +134,11 @@ class WheelEnvironments(EnvironmentBuilder):
                 raise
             return Environment(key, request, lock)
         raise EnvironmentGone(f"the environment for {', '.join(request)} was removed immediately after every build")
+
+    async def find_checkout(self, origin: Origin) -> Checkout | None:
+        """Return the module of a function in the user's git clones, or None if there are no clones or no commit."""
+        checkouts = self._policy.checkouts
+        return None if checkouts is None else await asyncio.to_thread(checkouts.find, origin)
 
     async def find_cached(self, key: str) -> Environment | None:
         """Return the stored environment with this key, or None. Call `release` after use.
@@ -215,7 +227,7 @@ class WheelEnvironments(EnvironmentBuilder):
 
     async def _apply_rule(self, requirements: Sequence[str]) -> None:
         exempt = {canonicalize_name(Requirement(text).name) for text in self.base_requirements}
-        for name in (Requirement(text).name for text in requirements):
+        for name in (Requirement(text).name for text in requirements if not is_checkout(text)):
             if self._policy.rule is not None and canonicalize_name(name) not in exempt:
                 reason = await self._policy.rule.find_refusal(name)
                 if reason is not None:
@@ -223,24 +235,35 @@ class WheelEnvironments(EnvironmentBuilder):
 
     async def _install(self, requirements: Sequence[str]) -> str:
         """Install requirements and publish the environment. Return its key."""
+        repositories = [text for text in requirements if is_checkout(text)]
+        distributions = [text for text in requirements if not is_checkout(text)]
         async with self._slots:
             tree = self._store.staging / secrets.token_hex(8)
             target = Target(self._store.interpreter, self._store.python, self._policy.exclude_newer)
             await asyncio.to_thread(remove_stale, self._store.staging)
             reporting = asyncio.ensure_future(self._report_progress(requirements))
             try:
-                with self._breaker.guard():
-                    lock = await self._uv.install(requirements, target, tree, offline=not self._policy.network)
-                if not lock:
+                lock: tuple[str, ...] = ()
+                if distributions:
+                    with self._breaker.guard():
+                        lock = await self._uv.install(distributions, target, tree, offline=not self._policy.network)
+                if not (lock or repositories):
                     raise DependencyUnavailable("the markers of all requirements exclude this interpreter")
-                key = await asyncio.to_thread(_hash_tree, tree, str(target.tag))
+                key = await asyncio.to_thread(_hash_tree, tree, str(target.tag), repositories)
                 if await self._store.find_lock(key) is None:
-                    await self._store.publish(tree, key, lock)
+                    await asyncio.to_thread(self._export, repositories, tree)
+                    await self._store.publish(tree, key, sorted((*lock, *repositories)))
                 self._grown = True
                 return key
             finally:
                 reporting.cancel()
                 await asyncio.shield(asyncio.to_thread(shutil.rmtree, tree, ignore_errors=True))
+
+    def _export(self, repositories: Sequence[str], tree: Path) -> None:
+        for repository in repositories:
+            if self._policy.checkouts is None:
+                raise DependencyUnavailable(f"{repository} needs a git clone: pass the folder with it to --checkouts")
+            self._policy.checkouts.export(repository, tree)
 
     async def _report_progress(self, requirements: Sequence[str]) -> None:
         """Report the requirements that are being installed. Repeat the report until this task is cancelled."""
@@ -248,6 +271,10 @@ class WheelEnvironments(EnvironmentBuilder):
         while True:
             self._store.on_wait(f"Installing {', '.join(requirements[:_MAX_NAMED])}{more}")
             await asyncio.sleep(REPORT_INTERVAL)
+
+
+def _normalise(requirement: str) -> str:
+    return requirement if is_checkout(requirement) else str(parse_requirement(requirement))
 
 
 def _read_resolution(path: Path) -> tuple[str, float]:
@@ -259,11 +286,16 @@ def _read_resolution(path: Path) -> tuple[str, float]:
     return "", 0.0
 
 
-def _hash_tree(tree: Path, interpreter: str) -> str:
-    """Return the key of an installed tree: a hash of its RECORD files, which contain the hash of every file."""
+def _hash_tree(tree: Path, interpreter: str, repositories: Sequence[str]) -> str:
+    """Return the key of an installed tree, without the files of repositories, which their commits identify.
+
+    The key is a hash of the RECORD files, which contain the hash of every file.
+    """
     digest = hashlib.sha256(interpreter.encode())
     for record in sorted(tree.glob("*.dist-info/RECORD")):
         lines = record.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
         files = sorted(line for line in lines if not _VARYING.match(line))
         digest.update("\n".join(["", *files]).encode("utf-8", "surrogateescape"))
+    for repository in repositories:
+        digest.update(f"\n{repository}".encode())
     return digest.hexdigest()[:40]

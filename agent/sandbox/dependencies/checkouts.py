@@ -1,0 +1,300 @@
+"""Exports files from the user's git clones at a recorded commit. Nothing in a clone can run.
+
+Git only decompresses objects (`git cat-file`). It runs in an empty temporary repository that borrows the clone's object
+folder, so the clone's configuration, hooks, filters, refs and replacements have no effect. Every object is checked
+against its ID, so exported files are those of the commit, whichever clone they come from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Timer
+
+from agent.errors import DependencyUnavailable, UsageError
+from agent.sandbox.base import Checkout
+from agent.types import Origin
+
+MAX_BYTES, MAX_ENTRIES = 200 << 20, 50_000
+"""Limits for one checkout: the total size of its objects, and the number of its files, folders and links."""
+
+_SECONDS = 120.0
+_MAX_DEPTH, _CLONE_DEPTH = 64, 3
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+_ROOT = re.compile(r"[\w.+-]+(?:/[\w.+-]+)*", re.ASCII)
+_REQUIREMENT = re.compile(rf"({_REPOSITORY.pattern})==({_COMMIT.pattern})(?::({_ROOT.pattern}))?", re.ASCII)
+_URL = re.compile(rb'^[ \t]*\[remote "origin"\][^\[]*?^[ \t]*url[ \t]*=[ \t]*"?([^\s"]+)', re.MULTILINE)
+_ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0/]{1,255})\0(.{20})", re.DOTALL)
+_FOLDER, _FILE = {"40000"}, {"100644", "100755", "100664"}
+_ENVIRONMENT = {
+    "PATH": os.defpath,
+    "GIT_ALLOC_LIMIT": str(2 * MAX_BYTES),
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    **dict.fromkeys(("GIT_CONFIG_NOSYSTEM", "GIT_NO_LAZY_FETCH", "GIT_NO_REPLACE_OBJECTS"), "1"),
+}
+
+Entries = Mapping[str, tuple[str, str]]
+"""The entries of a folder: the mode and the object ID of each name."""
+
+
+def is_checkout(requirement: str) -> bool:
+    """Return whether a requirement is a repository at a commit. Such a name is not a valid distribution name."""
+    return _REQUIREMENT.fullmatch(requirement) is not None
+
+
+def normalise_repository(text: str) -> str:
+    """Return `owner/name` in lower case for the name or URL of a repository, or an empty string."""
+    text = text.strip().lower()
+    path = text.partition("://")[2] or text.rpartition(":")[2]
+    name = "/".join(path.strip("/").removesuffix(".git").split("/")[-2:])
+    return name if _REPOSITORY.fullmatch(name) else ""
+
+
+class Checkouts:
+    """The git clones in a folder.
+
+    A clone belongs to the repository in the URL of its remote `origin`, and to the one in its own path (`owner/name` or
+    `owner__name`). Names from pairs are only compared with these names. Links are not followed.
+
+    Raises:
+        UsageError: git is not installed, or the folder contains no clones.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._git = shutil.which("git") or ""
+        if not self._git:
+            raise UsageError("sandbox.checkouts (--checkouts) requires git, which is not installed.")
+        self._clones = _find_clones(folder.resolve())
+        if not self._clones:
+            raise UsageError(f"sandbox.checkouts (--checkouts): {folder} contains no git clones.")
+
+    def find(self, origin: Origin) -> Checkout | None:
+        """Return the checkout with a function's module, or None if the origin's commit is not a full commit ID.
+
+        Raises:
+            DependencyUnavailable: there is no such clone, commit or file, or the file cannot be imported.
+        """
+        commit, repository = origin.commit.lower(), normalise_repository(origin.repository)
+        if not _COMMIT.fullmatch(commit):
+            return None
+        with self._open_commit(repository, commit) as (objects, tree):
+            root, module = _find_module(objects, tree, origin)
+        return Checkout(f"{repository}=={commit}{f':{root}' if root else ''}", module)
+
+    def export(self, requirement: str, into: Path) -> None:
+        """Write the repository's files into a folder. Modules replace those of the same name.
+
+        The folder receives the contents of the checkout's root, of `src` and of the repository, in this order of
+        precedence. Symbolic links and submodules are omitted.
+
+        Raises:
+            DependencyUnavailable: there is no such clone or commit, a limit is exceeded, or an object is damaged.
+        """
+        match = _REQUIREMENT.fullmatch(requirement)
+        assert match is not None
+        repository, commit, root = match.groups("")
+        with self._open_commit(repository, commit) as (objects, tree):
+            targets = _choose_targets(dict(objects.iterate_files(tree)), root)
+            for name in {target.partition("/")[0].removesuffix(".py") for target in targets}:
+                if {f"{name}.py", f"{name}/__init__.py"} & targets.keys():
+                    shutil.rmtree(into / name, ignore_errors=True)
+                    (into / f"{name}.py").unlink(missing_ok=True)
+            for target, blob in targets.items():
+                path = into / target
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(objects.read("blob", blob))
+
+    @contextmanager
+    def _open_commit(self, repository: str, commit: str) -> Iterator[tuple[_Objects, str]]:
+        """Yield the objects of the first clone that contains a commit, and the ID of the commit's tree."""
+        failure = DependencyUnavailable(f"--checkouts contains no clone of {repository or 'the repository'}")
+        for clone in self._clones.get(repository, ()):
+            with _open_objects(self._git, clone) as objects:
+                try:
+                    content = objects.read("commit", commit)
+                except DependencyUnavailable as error:
+                    failure = error
+                    continue
+                yield objects, content[5:45].decode("ascii", "replace")
+                return
+        raise failure
+
+
+class _Objects:
+    """The objects that a `git cat-file --batch` process serves. The total size of the objects is limited."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._bytes = MAX_BYTES
+
+    def read(self, kind: str, key: str) -> bytes:
+        """Return the content of an object.
+
+        Raises:
+            DependencyUnavailable: the object is missing or damaged, has another kind, or exceeds the limit.
+        """
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        with suppress(BrokenPipeError):  # if git has exited, the header is empty
+            os.write(stdin.fileno(), f"{key}\n".encode())
+        header = stdout.readline(200).decode("ascii", "replace").split()
+        if header[1:] == ["missing"]:
+            raise DependencyUnavailable(f"the clone does not contain the {kind} {key}")
+        if header[:2] != [key, kind] or len(header) != 3:
+            raise DependencyUnavailable(f"git cannot read the {kind} {key}")
+        self._bytes -= int(header[2])
+        if self._bytes < 0:
+            raise DependencyUnavailable(f"the checkout is larger than {MAX_BYTES >> 20} MB")
+        content = stdout.read(int(header[2]) + 1)[:-1]
+        if hashlib.sha1(f"{kind} {len(content)}\0".encode() + content, usedforsecurity=False).hexdigest() != key:
+            raise DependencyUnavailable(f"the {kind} {key} is damaged")
+        return content
+
+    def read_folder(self, tree: str) -> Entries:
+        """Return the entries of a tree. Raises as `read` does, and if names are unsafe or differ only in case."""
+        content, position, entries = self.read("tree", tree), 0, dict[str, tuple[str, str]]()
+        names = {".", "..", ".git"}
+        while (match := _ENTRY.match(content, position)) and (name := os.fsdecode(match[2])).casefold() not in names:
+            position = match.end()
+            names.add(name.casefold())
+            entries[name] = match[1].decode(), match[3].hex()
+        if position < len(content):
+            raise DependencyUnavailable(f"the tree {tree} has unsafe names, or names that differ only in case")
+        return entries
+
+    def iterate_files(self, tree: str) -> Iterator[tuple[str, str]]:
+        """Yield the path and the blob of each regular file in a tree."""
+        pending, count = [("", tree)], 0
+        while pending:
+            prefix, tree = pending.pop()
+            entries = self.read_folder(tree)
+            count += len(entries)
+            if count > MAX_ENTRIES or prefix.count("/") > _MAX_DEPTH:
+                raise DependencyUnavailable(f"the checkout has more than {MAX_ENTRIES} files or {_MAX_DEPTH} levels")
+            pending += [(f"{prefix}{name}/", key) for name, (mode, key) in entries.items() if mode in _FOLDER]
+            yield from ((f"{prefix}{name}", key) for name, (mode, key) in entries.items() if mode in _FILE)
+
+
+@contextmanager
+def _open_objects(git: str, clone: Path) -> Iterator[_Objects]:
+    """Start git in an empty repository that borrows the object folder of a clone.
+
+    Raises:
+        DependencyUnavailable: the clone borrows objects from another folder, which may be any folder of this machine.
+    """
+    objects = clone / "objects"
+    if os.path.lexists(objects / "info" / "alternates"):
+        raise DependencyUnavailable("the clone borrows objects from another repository: clone it without --reference")
+    with tempfile.TemporaryDirectory(prefix="agent-git-") as name:
+        for folder in ("objects", "refs"):
+            Path(name, folder).mkdir()
+        Path(name, "HEAD").write_text("ref: refs/heads/none\n", encoding="utf-8")
+        environment = {**_ENVIRONMENT, "HOME": name, "GIT_DIR": name, "GIT_OBJECT_DIRECTORY": str(objects)}
+        command, pipe, null = [git, "cat-file", "--batch"], subprocess.PIPE, subprocess.DEVNULL
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, cwd=name, env=environment) as process:
+            watchdog = Timer(_SECONDS, process.kill)  # git would wait forever for an object that is a pipe
+            watchdog.start()
+            try:
+                yield _Objects(process)
+            finally:
+                watchdog.cancel()
+                process.kill()
+
+
+def _find_clones(folder: Path) -> Mapping[str, Sequence[Path]]:
+    """Return the git folders of the clones in a folder, keyed by repository."""
+    clones, pending = defaultdict[str, list[Path]](list), [folder]
+    while pending:
+        path = pending.pop()
+        git = next((candidate for candidate in (path / ".git", path) if _is_repository(candidate)), None)
+        place = path.relative_to(folder)
+        if git is not None:
+            for name in {normalise_repository(_read_url(git)), normalise_repository(str(place).replace("__", "/"))}:
+                clones[name].append(git)
+        elif len(place.parts) < _CLONE_DEPTH:
+            with suppress(OSError), os.scandir(path) as entries:
+                pending += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    clones.pop("", None)
+    return dict(clones)
+
+
+def _is_repository(path: Path) -> bool:
+    folders = (path, path / "objects", path / "refs")
+    return _has_type(path / "HEAD", stat.S_ISREG) and all(_has_type(folder, stat.S_ISDIR) for folder in folders)
+
+
+def _has_type(path: Path, is_type: Callable[[int], bool]) -> bool:
+    """Return whether a path itself, not the target of a link, has a type."""
+    try:
+        return is_type(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _read_url(git: Path) -> str:
+    """Return the URL of the remote `origin` in a clone's configuration, which git does not read."""
+    match = None
+    if _has_type(git / "config", stat.S_ISREG):
+        with suppress(OSError), (git / "config").open("rb") as stream:
+            match = _URL.search(stream.read(64 << 10))
+    return "" if match is None else match[1].decode("utf-8", "replace")
+
+
+def _find_module(objects: _Objects, tree: str, origin: Origin) -> tuple[str, str]:
+    """Return the folder from which a function's module is imported, and the module's import path.
+
+    A module belongs to the packages around it, as far as their folders have an `__init__.py`. If the origin names the
+    module, that name takes precedence.
+    """
+    stem = (origin.module or "").replace(".", "/")
+    paths = [origin.path] if origin.path else [f"{stem}.py", f"{stem}/__init__.py"]
+    for path in (f"{prefix}{path}" for prefix in ("", "src/") for path in paths):
+        folders = _list_folders(objects, tree, path.split("/"))
+        if folders is None:
+            continue
+        names = path.removesuffix(".py").removesuffix("/__init__").split("/")
+        first = len(folders) - 1
+        while first > 0 and "__init__.py" in folders[first]:
+            first -= 1
+        if stem and f"/{'/'.join(names)}".endswith(f"/{stem}"):
+            first = len(names) - len(stem.split("/"))
+        root, module = "/".join(names[:first]), names[first:]
+        if path.endswith(".py") and all(name.isidentifier() for name in module) and _ROOT.fullmatch(root or "."):
+            return root, ".".join(module)
+        raise DependencyUnavailable(f"{path!r:.200} cannot be imported as a module")
+    raise DependencyUnavailable(f"commit {origin.commit} has no file {paths[0]!r:.200}")
+
+
+def _list_folders(objects: _Objects, tree: str, parts: Sequence[str]) -> Sequence[Entries] | None:
+    """Return the folders from the top folder to the one with a regular file, or None if there is no such file."""
+    folders = []
+    for number, part in enumerate(parts, 1):
+        folders.append(objects.read_folder(tree))
+        mode, tree = folders[-1].get(part, ("", ""))
+        if mode not in (_FILE if number == len(parts) else _FOLDER):
+            return None
+    return folders
+
+
+def _choose_targets(files: Mapping[str, str], root: str) -> dict[str, str]:
+    """Map the path of each exported file to its blob. The first folder that has a top-level name provides it."""
+    targets, owners = dict[str, str](), dict[str, str]()
+    for base in dict.fromkeys((root, "src", "")):
+        prefix = f"{base}/" if base else ""
+        for path in files:
+            if path.startswith(prefix) and (base == root or not path.startswith(f"{root}/")):
+                target = path.removeprefix(prefix)
+                if owners.setdefault(target.partition("/")[0].removesuffix(".py").casefold(), base) == base:
+                    targets[target] = files[path]
+    return targets
