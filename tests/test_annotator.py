@@ -436,6 +436,7 @@ def test_sandbox_settings_that_affect_programs_are_in_the_run_identity(tmp_path:
     assert identify() is identify(memory_mb=512, pool=0) is None
     assert identify(python="3.9", exclude_newer="2020-01-01") == {"python": "3.9", "exclude_newer": "2020-01-01"}
     assert identify(requirements=str(names)) == {"requirements": ["a>=1", "b"]}
+    assert identify(checkouts=str(tmp_path)) == {"checkouts": True}
 
 
 async def test_without_a_sandbox_the_error_names_variants_that_need_none(monkeypatch: pytest.MonkeyPatch) -> None:

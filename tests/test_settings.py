@@ -51,8 +51,8 @@ REFUSED = [
     'cache = "cache.sqlite"', 'variant = "mine.yaml"', 'variant = "../mine.yml/."', "pipeline.test_timeout = 15.5",
     'runner.engine = "ray"', 'runner.address = "auto"', "runner.rounds = 2", "sandbox.cpus = 1.5",
     'sandbox.image = "evil"', 'sandbox.images = {"3.9" = "evil"}', 'sandbox.mount_ro = ["/root:/data"]',
-    'sandbox.requirements = "r.txt"', "sandbox.install_packages = true", "sandbox.index_rule = false",
-    "tracing.otel = true",
+    'sandbox.requirements = "r.txt"', 'sandbox.checkouts = "/root"', "sandbox.install_packages = true",
+    "sandbox.index_rule = false", "tracing.otel = true",
 ]  # fmt: skip
 """Settings with which a stranger's file would send, run, read, mount, spend or weaken something."""
 
@@ -185,12 +185,13 @@ def test_a_tool_key_in_pyproject_that_is_not_a_table_is_ignored(tmp_path: Path) 
 def test_paths_in_a_file_are_relative_to_its_folder(folder: Path) -> None:
     (folder.parent / USER_FILE).write_text(
         'prompts = "own"\ncache = "/c.sqlite"\nvariant = "v.yaml"\nsandbox.requirements = "r.txt"\n'
-        '[model]\ndefault = "replay:a.jsonl"\nscreen = "x-replay:7b"\n'
+        'sandbox.checkouts = "g"\n[model]\ndefault = "replay:a.jsonl"\nscreen = "x-replay:7b"\n'
     )
     settings, home = read_settings(folder.parent), (folder.parent / USER_FILE).parent
     assert (settings["prompts"], settings["cache"]) == (home / "own", Path("/c.sqlite"))
     assert settings["model"] == {"default": f"replay:{home}/a.jsonl", "screen": "x-replay:7b"}
-    assert settings["config"] == {"sandbox.requirements": str(home / "r.txt"), "variant": str(home / "v.yaml")}
+    names = {"sandbox.requirements": "r.txt", "sandbox.checkouts": "g", "variant": "v.yaml"}
+    assert settings["config"] == {key: str(home / name) for key, name in names.items()}
 
 
 @pytest.mark.parametrize(
