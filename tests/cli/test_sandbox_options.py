@@ -144,3 +144,11 @@ def test_unavailable_requirements_end_the_command(agent: Commands, index: dict[s
     program = agent.write("t.py", "def test_it():\n    pass\n")
     names = agent.write("requirements.txt", "nosuchthing\n")
     agent.check_refused("nosuchthing", "exec", program, "--sandbox", "bwrap", "--requirements", names, **index)
+
+
+@pytest.mark.bwrap
+def test_a_folder_without_clones_ends_the_command_before_any_call(agent: Commands) -> None:
+    pairs = agent.write("p.jsonl", [{"query": "add one", "code": "def f(x): return x + 1"}])
+    run = ("annotate", pairs, "--model", "heuristic", "--sandbox", "bwrap", "-o", "run")
+    agent.check_refused("no git clones", *run, "--checkouts", agent.folder / "missing")
+    agent.check_refused("requires git", *run, "--checkouts", agent.folder, PATH="/nowhere")

@@ -15,7 +15,7 @@ import stat
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Timer
@@ -35,16 +35,13 @@ _ROOT = re.compile(r"[\w.+-]+(?:/[\w.+-]+)*", re.ASCII)
 _REQUIREMENT = re.compile(rf"({_REPOSITORY.pattern})==({_COMMIT.pattern})(?::({_ROOT.pattern}))?", re.ASCII)
 _URL = re.compile(rb'^[ \t]*\[remote "origin"\][^\[]*?^[ \t]*url[ \t]*=[ \t]*"?([^\s"]+)', re.MULTILINE)
 _ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0/]{1,255})\0(.{20})", re.DOTALL)
-_FOLDER, _FILE = {"40000"}, {"100644", "100755", "100664"}
+_FOLDER, _FILES = b"40000", (b"100644", b"100755", b"100664")
 _ENVIRONMENT = {
     "PATH": os.defpath,
     "GIT_ALLOC_LIMIT": str(2 * MAX_BYTES),
     "GIT_CONFIG_GLOBAL": os.devnull,
     **dict.fromkeys(("GIT_CONFIG_NOSYSTEM", "GIT_NO_LAZY_FETCH", "GIT_NO_REPLACE_OBJECTS"), "1"),
 }
-
-Entries = Mapping[str, tuple[str, str]]
-"""The entries of a folder: the mode and the object ID of each name."""
 
 
 def is_checkout(requirement: str) -> bool:
@@ -88,7 +85,7 @@ class Checkouts:
         if not _COMMIT.fullmatch(commit):
             return None
         with self._open_commit(repository, commit) as (objects, tree):
-            root, module = _find_module(objects, tree, origin)
+            root, module = _find_module(objects.list_files(tree), origin)
         return Checkout(f"{repository}=={commit}{f':{root}' if root else ''}", module)
 
     def export(self, requirement: str, into: Path) -> None:
@@ -104,7 +101,7 @@ class Checkouts:
         assert match is not None
         repository, commit, root = match.groups("")
         with self._open_commit(repository, commit) as (objects, tree):
-            targets = _choose_targets(dict(objects.iterate_files(tree)), root)
+            targets = _choose_targets(objects.list_files(tree), root)
             for name in {target.partition("/")[0].removesuffix(".py") for target in targets}:
                 if {f"{name}.py", f"{name}/__init__.py"} & targets.keys():
                     shutil.rmtree(into / name, ignore_errors=True)
@@ -161,29 +158,37 @@ class _Objects:
             raise DependencyUnavailable(f"the {kind} {key} is damaged")
         return content
 
-    def read_folder(self, tree: str) -> Entries:
-        """Return the entries of a tree. Raises as `read` does, and if names are unsafe or differ only in case."""
-        content, position, entries = self.read("tree", tree), 0, dict[str, tuple[str, str]]()
-        names = {".", "..", ".git"}
-        while (match := _ENTRY.match(content, position)) and (name := os.fsdecode(match[2])).casefold() not in names:
-            position = match.end()
-            names.add(name.casefold())
-            entries[name] = match[1].decode(), match[3].hex()
-        if position < len(content):
-            raise DependencyUnavailable(f"the tree {tree} has unsafe names, or names that differ only in case")
-        return entries
+    def list_files(self, tree: str) -> dict[str, str]:
+        """Return the blobs of all regular files in a tree, keyed by path.
 
-    def iterate_files(self, tree: str) -> Iterator[tuple[str, str]]:
-        """Yield the path and the blob of each regular file in a tree."""
-        pending, count = [("", tree)], 0
+        Raises:
+            DependencyUnavailable: see `read`. Also raised if a name is unsafe or a limit is exceeded.
+        """
+        files, pending, count = dict[str, str](), [("", tree)], 0
         while pending:
             prefix, tree = pending.pop()
-            entries = self.read_folder(tree)
-            count += len(entries)
-            if count > MAX_ENTRIES or prefix.count("/") > _MAX_DEPTH:
-                raise DependencyUnavailable(f"the checkout has more than {MAX_ENTRIES} files or {_MAX_DEPTH} levels")
-            pending += [(f"{prefix}{name}/", key) for name, (mode, key) in entries.items() if mode in _FOLDER]
-            yield from ((f"{prefix}{name}", key) for name, (mode, key) in entries.items() if mode in _FILE)
+            for mode, name, key in _iterate_entries(self.read("tree", tree)):
+                count += 1
+                if count > MAX_ENTRIES or prefix.count("/") > _MAX_DEPTH:
+                    raise DependencyUnavailable(f"the commit has more than {MAX_ENTRIES} files or {_MAX_DEPTH} levels")
+                if mode == _FOLDER:
+                    pending.append((f"{prefix}{name}/", key))
+                elif mode in _FILES:
+                    files[f"{prefix}{name}"] = key
+        return files
+
+
+def _iterate_entries(tree: bytes) -> Iterator[tuple[bytes, str, str]]:
+    """Yield the mode, the name and the object ID of each entry of a tree."""
+    position, names = 0, {".", "..", ".git"}
+    while position < len(tree):
+        match = _ENTRY.match(tree, position)
+        name = "" if match is None else os.fsdecode(match[2])
+        if match is None or name.casefold() in names:
+            raise DependencyUnavailable("a folder has unsafe names, or names that differ only in case")
+        position = match.end()
+        names.add(name.casefold())
+        yield match[1], name, match[3].hex()
 
 
 @contextmanager
@@ -194,7 +199,8 @@ def _open_objects(git: str, clone: Path) -> Iterator[_Objects]:
         DependencyUnavailable: the clone borrows objects from another folder, which may be any folder of this machine.
     """
     objects = clone / "objects"
-    if os.path.lexists(objects / "info" / "alternates"):
+    links = (path.is_symlink() for folder in (".", "info", "pack") for path in (objects / folder).glob("*"))
+    if os.path.lexists(objects / "info" / "alternates") or any(links):
         raise DependencyUnavailable("the clone borrows objects from another repository: clone it without --reference")
     with tempfile.TemporaryDirectory(prefix="agent-git-") as name:
         for folder in ("objects", "refs"):
@@ -251,7 +257,7 @@ def _read_url(git: Path) -> str:
     return "" if match is None else match[1].decode("utf-8", "replace")
 
 
-def _find_module(objects: _Objects, tree: str, origin: Origin) -> tuple[str, str]:
+def _find_module(files: Collection[str], origin: Origin) -> tuple[str, str]:
     """Return the folder from which a function's module is imported, and the module's import path.
 
     A module belongs to the packages around it, as far as their folders have an `__init__.py`. If the origin names the
@@ -259,32 +265,19 @@ def _find_module(objects: _Objects, tree: str, origin: Origin) -> tuple[str, str
     """
     stem = (origin.module or "").replace(".", "/")
     paths = [origin.path] if origin.path else [f"{stem}.py", f"{stem}/__init__.py"]
-    for path in (f"{prefix}{path}" for prefix in ("", "src/") for path in paths):
-        folders = _list_folders(objects, tree, path.split("/"))
-        if folders is None:
-            continue
-        names = path.removesuffix(".py").removesuffix("/__init__").split("/")
-        first = len(folders) - 1
-        while first > 0 and "__init__.py" in folders[first]:
-            first -= 1
-        if stem and f"/{'/'.join(names)}".endswith(f"/{stem}"):
-            first = len(names) - len(stem.split("/"))
-        root, module = "/".join(names[:first]), names[first:]
-        if path.endswith(".py") and all(name.isidentifier() for name in module) and _ROOT.fullmatch(root or "."):
-            return root, ".".join(module)
-        raise DependencyUnavailable(f"{path!r:.200} cannot be imported as a module")
-    raise DependencyUnavailable(f"commit {origin.commit} has no file {paths[0]!r:.200}")
-
-
-def _list_folders(objects: _Objects, tree: str, parts: Sequence[str]) -> Sequence[Entries] | None:
-    """Return the folders from the top folder to the one with a regular file, or None if there is no such file."""
-    folders = []
-    for number, part in enumerate(parts, 1):
-        folders.append(objects.read_folder(tree))
-        mode, tree = folders[-1].get(part, ("", ""))
-        if mode not in (_FILE if number == len(parts) else _FOLDER):
-            return None
-    return folders
+    path = next((path for path in (*paths, *(f"src/{path}" for path in paths)) if path in files), None)
+    if path is None:
+        raise DependencyUnavailable(f"commit {origin.commit} has no file {paths[0]!r:.200}")
+    first = path.count("/")
+    while first > 0 and "/".join([*path.split("/")[:first], "__init__.py"]) in files:
+        first -= 1
+    names = path.removesuffix(".py").removesuffix("/__init__").split("/")
+    if stem and f"/{'/'.join(names)}".endswith(f"/{stem}"):
+        first = len(names) - stem.count("/") - 1
+    root, module = "/".join(names[:first]), names[first:]
+    if path.endswith(".py") and all(name.isidentifier() for name in module) and _ROOT.fullmatch(root or "."):
+        return root, ".".join(module)
+    raise DependencyUnavailable(f"{path!r:.200} cannot be imported as a module")
 
 
 def _choose_targets(files: Mapping[str, str], root: str) -> dict[str, str]:

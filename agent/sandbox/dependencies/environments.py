@@ -262,7 +262,7 @@ class WheelEnvironments(EnvironmentBuilder):
     def _export(self, repositories: Sequence[str], tree: Path) -> None:
         for repository in repositories:
             if self._policy.checkouts is None:
-                raise DependencyUnavailable(f"{repository} needs a git clone: pass the folder with it to --checkouts")
+                raise DependencyUnavailable(f"{repository} needs a clone: set sandbox.checkouts to the folder with it")
             self._policy.checkouts.export(repository, tree)
 
     async def _report_progress(self, requirements: Sequence[str]) -> None:

@@ -188,9 +188,15 @@ def test_a_partial_clone_fetches_nothing(clone: Path) -> None:
 def test_objects_of_another_repository_are_out_of_reach(clone: Path) -> None:
     secret = clone.parents[2] / "secret"
     commit = make_clone(secret, PACKAGE)
+    run_git(secret, "repack", "-qad")
     make_clone(clone, {"a.py": ""})
-    (clone / ".git" / "objects" / "info").mkdir(exist_ok=True)
-    (clone / ".git" / "objects" / "info" / "alternates").write_text(f"{secret}/.git/objects\n")
+    objects = clone / ".git" / "objects"
+    (objects / "info" / "alternates").write_text(f"{secret}/.git/objects\n")
+    with pytest.raises(DependencyUnavailable, match="borrows"):
+        export(clone.parents[1], f"owner/name=={commit}")
+    (objects / "info" / "alternates").unlink()
+    (objects / "pack").rmdir()
+    (objects / "pack").symlink_to(secret / ".git" / "objects" / "pack")
     with pytest.raises(DependencyUnavailable, match="borrows"):
         export(clone.parents[1], f"owner/name=={commit}")
 
@@ -213,7 +219,7 @@ def test_a_tree_with_unsafe_names_is_refused(clone: Path) -> None:
     for name in ("..", ".", ".git", ".GIT", "../../x.py", "/x.py", "a/b.py", "A.py", "a.py", "n" * 256):
         below = write_tree(clone, ("100644", "a.py", blob), ("100644", name, blob))
         commit = commit_tree(clone, write_tree(clone, ("40000", "folder", below)))
-        with pytest.raises(DependencyUnavailable, match=below):
+        with pytest.raises(DependencyUnavailable, match="unsafe"):
             export(clone.parents[1], f"owner/name=={commit}")
     assert not (clone.parents[2] / "x.py").exists()
 
