@@ -89,7 +89,7 @@ _SETTINGS = {
     "sandbox": "sandbox.backend",
 }
 """Arguments that are settings. The configuration validates their ranges."""
-_SANDBOX_IDENTITY = ("image", "mount_ro", "requirements", "checkouts", "exclude_newer", "python")
+_SANDBOX_IDENTITY = ("image", "mount_ro", "requirements", "exclude_newer", "python")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +217,7 @@ class RunSpec:
             "prompts": {name: digest for name, digest in self.prompts.hash_templates().items() if name in templates},
             "pipeline": self.config.pipeline.model_dump(mode="json", exclude=excluded, exclude_none=True),
             "unsupported": self.unsupported,
-            **_identify_sandbox(self.config.sandbox),
+            **_identify_sandbox(self.config.sandbox, in_module),
             **{name: versions for name, versions in user_parts.items() if versions},
         }
 
@@ -269,9 +269,10 @@ def _merge_config(arguments: Mapping[str, Any]) -> Config:
     return build_config(settings, config, labels=names)
 
 
-def _identify_sandbox(sandbox: SandboxConfig) -> dict[str, Any]:
+def _identify_sandbox(sandbox: SandboxConfig, in_module: bool) -> dict[str, Any]:
     """Return the sandbox settings that affect programs and differ from their defaults."""
-    settings = sandbox.model_dump(mode="json", include=set(_SANDBOX_IDENTITY), exclude_defaults=True)
+    names = {*_SANDBOX_IDENTITY, *(("checkouts",) if in_module else ())}
+    settings = sandbox.model_dump(mode="json", include=names, exclude_defaults=True)
     if "requirements" in settings:
         settings["requirements"] = list(read_requirements(Path(settings["requirements"])))
     if "checkouts" in settings:

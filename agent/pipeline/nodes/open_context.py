@@ -17,14 +17,14 @@ from agent.pipeline.nodes.repair import DIRECT_INSTALLS, make_installer
 from agent.pipeline.state import Node, State, Step, Tools
 from agent.sandbox.base import Environment
 from agent.text import make_printable, truncate
-from agent.types import ModuleContext
+from agent.types import ModuleContext, Origin
 
 _MAX_REASON = 300
 _RELEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.!+_-]*")
 
 
 class OpenContext(Node):
-    """Install the release that the snippet comes from, and import the snippet's module with the snippet in it.
+    """Install the release or the clone that the snippet comes from, and import its module with the snippet in it.
 
     The outcome is `alone` if this fails. The pair is then tested as in a variant without this node, and
     `module_context` says why. Missing modules are installed as in stage 1 of the repair.
@@ -68,10 +68,8 @@ async def _open_module(state: State, tools: Tools, record: Callable[[Command], N
     snippet = language.inspect(pair.code)
     if snippet.problem is not None:
         raise ModuleUnusable(f"the snippet cannot be tested: {snippet.problem}")
-    probe = language.build_probe(snippet, pair.origin)
-    requirement = f"{pair.origin.repository}=={pair.origin.commit}"
-    if not _RELEASE.fullmatch(requirement):
-        raise ModuleUnusable("the origin names no release of a distribution")
+    origin, requirement = await _find_source(pair.origin, tools)
+    probe = language.build_probe(snippet, origin)
     try:
         environment = await tools.sandbox.build_environment([requirement])
     except DependencyUnavailable as error:
@@ -90,5 +88,19 @@ async def _open_module(state: State, tools: Tools, record: Callable[[Command], N
     if result.timed_out or result.limit is not None:
         raise ModuleUnusable(f"the import of the module exceeds the limit: {result.limit or 'time'}")
     # parses the whole module, which may take a second
-    module = await asyncio.to_thread(language.read_module, probe, result, pair.origin, tools.config.context_lines)
+    module = await asyncio.to_thread(language.read_module, probe, result, origin, tools.config.context_lines)
     return module, environment
+
+
+async def _find_source(origin: Origin, tools: Tools) -> tuple[Origin, str]:
+    """Return the origin with its module, and the requirement: a clone at a commit, or a release of a distribution."""
+    try:
+        checkout = await tools.sandbox.find_checkout(origin)
+    except DependencyUnavailable as error:
+        raise ModuleUnusable(f"no checkout: {error}") from error
+    if checkout is not None:
+        return origin.model_copy(update={"module": checkout.module}), checkout.requirement
+    requirement = f"{origin.repository}=={origin.commit}"
+    if not _RELEASE.fullmatch(requirement):
+        raise ModuleUnusable("the origin names no release of a distribution")
+    return origin, requirement
