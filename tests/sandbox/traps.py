@@ -146,7 +146,7 @@ FILES = {
     "trappkg/fast.so": "not a library",
     "trappkg/lies.py": "import sys\ndef lie(x):\n    sys.modules['test_program'].same = lambda *a: 1\n    return x\n",
     "trappkg/twins.py": "if True:\n    def twin(x):\n        return x\nelse:\n    def twin(x):\n        return x\n",
-    "trappkg/large.py": "TEXT = '" + 1_000_000 * "x" + "'\ndef f(x):\n    return x + 1\n",
+    "trappkg/large.py": "TEXT = '" + 950_000 * "x" + "'\ndef f(x):\n    return x + 1\n",
     "trappkg/accents.py": "# coding: latin-1\nTEXT = '" + 5_000 * "\xe9" + "'\ndef f(x):\n    return x + 1\n",
     "trappkg/slow.py": "import time\ntime.sleep(1)\ndef f(x):\n    return x + 1\n",
     "trappkg/hangs.py": "import time\ndef f(x):\n    time.sleep(60)\nf(1)\n",

@@ -64,9 +64,9 @@ def judge_import(record: ReportLine, tree: ast.Module, module: str = "") -> Caus
     if (match and not is_wrong) or find_missing_module(record) is not None or _NO_LIBRARY.search(message):
         return Cause.DEPENDENCY
     if match := _CANNOT_IMPORT.search(message):
-        name, module = match["name"], match["module"]
-        root = module.partition(".")[0]
-        if root in find_provided_modules(tree) or name in python2.ATTRIBUTES.get(module, ()):
+        name, source = match["name"], match["module"]
+        root = source.partition(".")[0]
+        if root in find_provided_modules(tree) or name in python2.ATTRIBUTES.get(source, ()):
             return Cause.PROGRAM
         return Cause.DEPENDENCY if is_third_party(root) and root != "test_program" else None
     return None

@@ -239,9 +239,8 @@ class Blame:
         frame = find_innermost(record.frames)
         if frame is None or not self.is_snippet_line(frame.line):
             return Cause.PROGRAM
-        return (
-            Cause.DEPENDENCY if dependencies.is_of_environment(record, frame, self.tree, self.module) else Cause.SNIPPET
-        )
+        is_of_environment = dependencies.is_of_environment(record, frame, self.tree, self.module)
+        return Cause.DEPENDENCY if is_of_environment else Cause.SNIPPET
 
     def judge_frames(self, frames: Sequence[Frame]) -> Cause | None:
         """Return the cause according to the innermost frame of the program, or None if there is no such frame."""

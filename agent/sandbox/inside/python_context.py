@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from agent.sandbox.inside.python_guard import CODE, FUNCTION, belongs_to, list_children
+    from agent.sandbox.inside.python_guard import CODE, FUNCTION, belongs_to
     from agent.sandbox.inside.python_reports import NAME
-    from agent.sandbox.inside.python_sentinel import ONLY_AST
+    from agent.sandbox.inside.python_sentinel import ONLY_AST, list_children
 
 IMPORTLIB: Any = _frozen_importlib_external
 FINDER, SOURCE_LOADER = IMPORTLIB.PathFinder, IMPORTLIB.SourceFileLoader

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from agent.sandbox.inside.python_helpers import Helpers
     from agent.sandbox.inside.python_reports import MODULE, NAME
+    from agent.sandbox.inside.python_sentinel import list_children
 
 HARMLESS = frozenset({"_", "input", "print", "maxDiff", "longMessage", "__warningregistry__", "_getini_unknown_type"})
 """Names that programs may replace, or that pytest replaces. Replacing them cannot turn a failure into a success."""
@@ -329,10 +330,3 @@ def iterate_bindings(node: Any) -> Iterator[str]:
                 yield part.id
         elif kind != "Lambda":
             pending += list_children(part)
-
-
-def list_children(node: Any) -> list[Any]:
-    """Return the child nodes of a node of a syntax tree."""
-    values = [getattr(node, field, None) for field in node._fields]
-    nested = [item for value in values if isinstance(value, list) for item in value]
-    return [item for item in values + nested if hasattr(item, "_fields")]

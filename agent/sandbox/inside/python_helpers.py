@@ -14,17 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from agent.sandbox.inside.python_guard import (
-        CODE,
-        FUNCTION,
-        METHOD,
-        MRO,
-        Bodies,
-        iterate_bindings,
-        list_children,
-        unwrap,
-    )
+    from agent.sandbox.inside.python_guard import CODE, FUNCTION, METHOD, MRO, Bodies, iterate_bindings, unwrap
     from agent.sandbox.inside.python_reports import MODULE, NAME
+    from agent.sandbox.inside.python_sentinel import list_children
 
 INSTANCES = frozenset({MODULE, "unittest.case"})
 """The modules of classes whose instances can be helpers."""

@@ -6,8 +6,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from agent.sandbox.inside.python_guard import list_children
-
 ONLY_AST = 0x400
 SENTINEL = "__sentinel__"
 SENTINEL_MODULE = """import marshal
@@ -67,3 +65,10 @@ def parse_statement(text: str, line: int) -> Any:
             node.lineno = node.end_lineno = line
         pending += list_children(node)
     return statement
+
+
+def list_children(node: Any) -> list[Any]:
+    """Return the child nodes of a node of a syntax tree."""
+    values = [getattr(node, field, None) for field in node._fields]
+    nested = [item for value in values if isinstance(value, list) for item in value]
+    return [item for item in values + nested if hasattr(item, "_fields")]

@@ -12,7 +12,7 @@ from hypothesis import assume, example, given
 from agent import Annotator, ScriptedLLM, ScriptedSandbox
 from agent.pipeline.nodes.execute import _WEAKNESS, Execute
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.inside.python_harness import insert_sentinel
+from agent.sandbox.inside.python_sentinel import insert_sentinel
 from agent.types import CaseOutcome, Cause, Status
 from tests.languages.python.snippets import snippets
 from tests.pipeline.nodes.running import execute_once, open_tools
