@@ -131,6 +131,7 @@ class PairRunner:
                 requirements=_get_requirements(pair),
                 executions=spec.executions,
                 tracer=spec.tracer,
+                forks=spec.config.sandbox.zygote == "auto",
             )
         tools = Tools(asker, recorder, language or Language(pair.language), settings, session, spec.tracer)
         try:

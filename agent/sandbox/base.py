@@ -41,7 +41,8 @@ class SandboxJob:
 
     `harness` is Python source that defines `main(job, emit)` (see `sandbox/inside/supervisor.py`). `environment` is
     the key of a built environment or None. `timeout` is in seconds. With the `SENTINEL` option, every function of
-    the snippet raises an exception when it is called.
+    the snippet raises an exception when it is called. If `fork` is true, the sandbox may run the program in a fork of a
+    process that has imported the snippet's module.
     """
 
     harness: str
@@ -50,6 +51,11 @@ class SandboxJob:
     options: Mapping[str, str] = field(default_factory=dict)
     environment: str | None = None
     timeout: float = 15.0
+    fork: bool = False
+
+
+class ForkRefused(Exception):
+    """Raised for a job with `fork` that must run in a fresh process in another sandbox. The message is the reason."""
 
 
 class Command(Frozen):
@@ -169,6 +175,7 @@ class Sandbox(ABC):
         """Run a program and wait until all its processes have exited. Its files remain until `release` is called.
 
         Raises:
+            ForkRefused: the job has `fork`, and the sandbox cannot fork a process for it.
             EnvironmentGone: the program's environment was removed from the store.
             SandboxError: the supervisor, container or engine failed. Release the sandbox and do not use it again.
         """

@@ -17,7 +17,16 @@ from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 from agent.errors import EnvironmentGone, RunnerCrashed, SandboxError
-from agent.sandbox.base import CommandResult, Frame, ReportLine, RunResult, Sandbox, SandboxJob, SandboxLimits
+from agent.sandbox.base import (
+    CommandResult,
+    ForkRefused,
+    Frame,
+    ReportLine,
+    RunResult,
+    Sandbox,
+    SandboxJob,
+    SandboxLimits,
+)
 from agent.sandbox.inside import read_source
 
 MAX_FRAME = 1 << 20
@@ -59,6 +68,8 @@ class _Response:
             return True
         if kind == b"g":
             raise EnvironmentGone("the program's environment was removed from the store")
+        if kind == b"z":
+            raise ForkRefused("".join(unpack(payload)))
         stream = self.streams.get(kind)
         if stream is None or len(stream) + len(payload) > self.cap:
             raise MalformedFrame(f"unexpected frame of type {kind!r} with {len(payload)} bytes")
@@ -150,7 +161,7 @@ class ChannelSandbox(Sandbox):
         path = "" if job.environment is None else f"{_STORE}/{job.environment}"
         fields = [str(self._limits.output), key, path, job.program]
         fields += [str(len(job.cases)), *job.cases, *(part for item in options.items() for part in item)]
-        response = await self._send(b"R", job.timeout, fields)
+        response = await self._send(b"F" if job.fork else b"R", job.timeout, fields)
         hang, *other_stacks = _parse_stacks(response.decode(b"t"))
         killed = response.exit.signal is not None or response.exit.timed_out or response.exit.limit is not None
         return replace(

@@ -11,13 +11,24 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from agent.errors import AgentError, DependencyUnavailable, EnvironmentGone, RequirementsUnavailable, SandboxError
-from agent.sandbox.base import Checkout, CommandResult, Environment, RunResult, Sandbox, SandboxBackend, SandboxJob
+from agent.sandbox.base import (
+    Checkout,
+    CommandResult,
+    Environment,
+    ForkRefused,
+    RunResult,
+    Sandbox,
+    SandboxBackend,
+    SandboxJob,
+)
 from agent.tracing import UNTRACED, Record, Tracer
 from agent.types import Origin
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _MAX_REQUIREMENTS = 100
+_NOT_STARTED = 70
+"""The exit code of a process that could not start the harness."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +104,8 @@ class SandboxSession:
     A failed sandbox is replaced. Each request uses at most `attempts` sandboxes. In a new sandbox, the session repeats
     the commands that succeeded earlier, so that programs find the same files. If a program's environment was removed
     from the store, each `run` call rebuilds it at most once. `requirements` belong to the pair and are part of all its
-    environments. `executions` provides the results of identical programs. Without it, every program runs.
+    environments. `executions` provides the results of identical programs. Without it, every program runs. If `forks`
+    is true, programs that run in their snippet's module run in forks of one process, where this cannot affect results.
 
     From its first request until `renew` or `close` is called, a session occupies one slot of the `running` gate. It
     acquires the slot before it waits for an identical run. A session that others wait for therefore has a slot, which
@@ -109,6 +121,7 @@ class SandboxSession:
         requirements: Sequence[str] = (),
         executions: SharedExecutions | None = None,
         tracer: Tracer = UNTRACED,
+        forks: bool = False,
     ) -> None:
         self._backend = backend
         self._gates = gates
@@ -116,6 +129,8 @@ class SandboxSession:
         self._requirements = tuple(requirements)
         self._executions = executions
         self._tracer = tracer
+        self.forks = forks
+        self._was_forked = False
         self._sandbox: Sandbox | None = None
         self._has_slot = False
         self._succeeded_commands: list[tuple[tuple[str, ...], float]] = []
@@ -139,11 +154,32 @@ class SandboxSession:
             return result
 
     async def _run(self, job: SandboxJob) -> RunResult:
+        self._was_forked = False
+        if self.forks and job.options.get("module") and not job.options.get("probe"):
+            result = await self._try_fork(replace(job, fork=True))
+            if result is not None:
+                return result
         try:
             return await self._try_sandboxes(lambda sandbox: sandbox.run(job))
         except EnvironmentGone as error:
             await self._rebuild(job.environment, error)
             return await self._try_sandboxes(lambda sandbox: sandbox.run(job))
+
+    async def _try_fork(self, job: SandboxJob) -> RunResult | None:
+        """Run a job with `fork`. Returns None, without a sandbox, if the job must run in a fresh process."""
+        try:
+            with self._translate_errors():
+                result = await (self._sandbox or await self._start_sandbox()).run(job)
+        except (SandboxError, ForkRefused) as error:
+            _log.info("no forks for this pair: %s", error)
+            self.forks = False
+        else:
+            # forks share the limit on memory with the process that they were forked from
+            if result.limit != "memory" and result.exit_code != _NOT_STARTED:
+                self._was_forked = True
+                return result
+        await self._release_sandbox()
+        return None
 
     async def run_command(self, argv: Sequence[str], timeout: float) -> CommandResult:
         """Run a command in the pair's sandbox.
@@ -151,6 +187,7 @@ class SandboxSession:
         Raises:
             SandboxError: every sandbox failed.
         """
+        self._was_forked = False
         with self._tracer.span("sandbox", "sandbox command", backend=self._backend.name) as record:
             await self._acquire_slot(record)
             result = await self._try_sandboxes(lambda sandbox: sandbox.run_command(argv, timeout))
@@ -162,6 +199,14 @@ class SandboxSession:
     async def renew(self) -> None:
         """Release the sandbox. The next request starts a fresh sandbox without the files of earlier programs."""
         await asyncio.shield(self._release_sandbox_and_slot())
+
+    async def refresh(self) -> None:
+        """Release the sandbox, unless the next program can be forked in it under the same conditions.
+
+        Call `renew` before a model call. This method may keep the session's slot.
+        """
+        if not self._was_forked:
+            await self.renew()
 
     async def build_environment(self, requirements: Sequence[str]) -> Environment:
         """Return the environment for these requirements, building it if needed.
@@ -250,7 +295,7 @@ class SandboxSession:
                 self._gates.running.release()
 
     async def _release_sandbox(self) -> None:
-        sandbox, self._sandbox = self._sandbox, None
+        sandbox, self._sandbox, self._was_forked = self._sandbox, None, False
         if sandbox is not None:
             with self._translate_errors():
                 await asyncio.shield(sandbox.release())

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
-from agent.sandbox.base import CommandResult, Environment, RunResult, SandboxJob
+from agent.sandbox.base import CommandResult, Environment, ForkRefused, RunResult, SandboxJob
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.sandbox.session import SandboxGates, SandboxSession, SharedExecutions
 
@@ -45,6 +45,32 @@ async def test_a_session_gives_up_after_its_attempts(attempts: int) -> None:
     with pytest.raises(SandboxError, match="gone"):
         await SandboxSession(backend, attempts=attempts).run(JOB)
     assert backend.acquired == backend.released == attempts
+
+
+async def test_a_refused_fork_runs_in_a_fresh_sandbox() -> None:
+    job, jobs = replace(JOB, options={"module": "m"}), []
+
+    def answer(job: SandboxJob) -> RunResult | Exception:
+        jobs.append(job)
+        return {1: RunResult(), 2: ForkRefused("a thread")}.get(len(jobs), RunResult(exit_code=1))
+
+    session = SandboxSession(backend := ScriptedSandbox(answer), forks=True)
+    assert (await session.run(job)).exit_code == 0
+    await session.refresh()
+    assert (backend.acquired, backend.released) == (1, 0)
+    assert (await session.run(job)).exit_code == 1
+    assert (backend.acquired, backend.released, session.forks) == (2, 1, False)
+    await session.refresh()
+    assert backend.released == 2
+    assert [job.fork for job in jobs] == [True, True, False]
+
+
+async def test_a_fork_that_ran_out_of_memory_is_repeated() -> None:
+    backend = ScriptedSandbox(lambda job: RunResult(limit="memory") if job.fork else RunResult())
+    session = SandboxSession(backend, forks=True)
+    assert (await session.run(replace(JOB, options={"module": "m"}))).limit is None
+    assert (await session.run(replace(JOB, options={"module": "m", "probe": "1"}))).limit is None
+    assert (backend.acquired, session.forks) == (2, True)
 
 
 def make_gates(number: int) -> SandboxGates:

@@ -50,14 +50,14 @@ class Execute(Node):
             environment = await tools.sandbox.build_initial_environment()
         job = build_job(program, environment, tools)
         result, report = await run_program(program, job, environment, tools)
-        await tools.sandbox.renew()
         if report.status is Status.PASSED:
+            await tools.sandbox.refresh()
             sentinel = tools.language.sentinel_job(program, environment=job.environment, timeout=job.timeout)
             if sentinel is not None:
                 report = mark_unexercised(
                     report, (await run_program(program, sentinel, environment, tools, purpose="sentinel"))[1]
                 )
-                await tools.sandbox.renew()
+        await tools.sandbox.renew()
         update: State = {"report": report, "result": result}
         if environment is not None:
             update["environment"] = environment

@@ -13,7 +13,7 @@ ENVIRONMENT: Mapping[str, str] = {"PYTHONHASHSEED": "0", "PATH": "/usr/local/bin
 
 _FUTURE = "from __future__ import annotations\n"
 _PARTS: Mapping[str, tuple[str, ...]] = {
-    "supervisor": ("child", "supervisor"),
+    "supervisor": ("child", "fork_server", "supervisor"),
     "python_harness": (
         "python_reports",
         "python_guard",
@@ -22,6 +22,7 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
         "python_sentinel",
         "python_context",
         "python_harness",
+        "python_forks",
     ),
 }
 """The files that form each source, in order. They are concatenated and sent as one text."""

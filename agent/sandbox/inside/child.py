@@ -99,6 +99,7 @@ def drop_privileges(memory: int, files: int, open_files: int, processes: int) ->
     lower_limit(resource.RLIMIT_DATA, memory // 16 * 15)
     lower_limit(resource.RLIMIT_FSIZE, files)
     lower_limit(resource.RLIMIT_NOFILE, open_files)
+    lower_limit(resource.RLIMIT_MSGQUEUE, 0)  # POSIX message queues outlive processes
     if processes:
         lower_limit(resource.RLIMIT_NPROC, processes)
     if UID is not None and GID is not None:
@@ -109,33 +110,43 @@ def drop_privileges(memory: int, files: int, open_files: int, processes: int) ->
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
-def run_harness(job: HarnessJob, key: str) -> NoReturn:
+def enter_harness(job: HarnessJob) -> tuple[dict[str, Any], Callable[[], None]]:
+    """Prepare this process for a harness. Returns the harness's namespace, and a function that flushes the streams."""
     import builtins
     import faulthandler
     import types
 
-    exit_process = os._exit
     sys.stdin = open(0, encoding="utf-8", errors="replace")
     sys.stdout = stdout = open(1, "w", encoding="utf-8", errors="backslashreplace")
     sys.stderr = stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)
     sys.argv = ["program.py"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     extend_path(job)
-    emit = make_reporter(key)
     # the harness gets a copy of the built-ins, because a program may replace them
     namespace = {"__name__": "harness", "__builtins__": dict(vars(builtins))}
     exec(HARNESS, namespace)
-    main: Any = namespace["main"]
     writer: Any = namespace.get("make_stack_writer")
     if writer is not None:
         signal.signal(signal.SIGUSR1, writer(STREAMS - 1))
     faulthandler.register(signal.SIGUSR1, file=STREAMS - 1, all_threads=False, chain=writer is not None)
+
+    def flush() -> None:
+        for stream in (stdout, stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                pass
+
+    return namespace, flush
+
+
+def run_harness(job: HarnessJob, key: str) -> NoReturn:
+    exit_process = os._exit
+    namespace, flush = enter_harness(job)
+    emit = make_reporter(key)
+    main: Any = namespace["main"]
     main(job, emit)
-    for stream in (stdout, stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            pass
+    flush()
     emit("end")
     exit_process(0)
 

@@ -12,6 +12,7 @@ consists of fields, each prefixed with its length.
 Types of requests:
     P: load a harness
     R: run a program with the loaded harness
+    F: run a program in a fork of a process that has imported its module
     C: run a command
 
 Types of responses:
@@ -21,9 +22,10 @@ Types of responses:
     r: data from the harness's report
     t: the stack traces at the time of a timeout
     x: the process has ended
+    z: the program must run in a fresh process in another sandbox, with the reason (sent instead of x)
     g: the environment does not exist or was removed during the run (sent instead of x)
 
-`child.py` is prepended to this file, and its constraints apply here as well.
+`child.py` and `fork_server.py` are prepended to this file, and the constraints of `child.py` apply here as well.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
         run_harness,
         set_streams,
     )
+    from agent.sandbox.inside.fork_server import Forks, kill, serve_forks
 
 MAX_REQUEST = 64 << 20
 REPORT_CAP = 1 << 20
@@ -104,10 +107,7 @@ def read_exactly(size: int) -> bytes:
 def kill_others() -> None:
     """Kill every other process. They are children of this process or become its children when their parents exit."""
     while True:
-        try:
-            os.kill(-1, signal.SIGKILL)
-        except OSError:
-            pass
+        kill(-1, signal.SIGKILL)
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:
@@ -159,7 +159,12 @@ class Pipe:
 
 
 class ChildRun:
-    """One child process, from the fork to its last output. The child process calls `body`."""
+    """One child process, from the fork to its last output. The child process calls `body`.
+
+    With `forks`, it is a fork of the process that calls `body`.
+    """
+
+    forks: Forks | None = None
 
     def __init__(self, limits: list[str], pipes: list[Pipe], body: Callable[[], None], environment: str = "") -> None:
         self.environment = environment
@@ -174,19 +179,31 @@ class ChildRun:
 
     def run(self) -> None:
         start, kills = time.monotonic(), count_oom_kills()
-        self.pid = os.fork()
-        if self.pid == 0:
-            self.become_child()
-        for pipe in self.pipes:
-            os.close(pipe.write_end)
-        self.watch(start + self.timeout)
+        deadline = start + self.timeout
+        ends = [pipe.write_end for pipe in self.pipes]
+        problem = ""
+        if self.forks is None:
+            self.pid = self.start_child(ends)
+        else:
+            problem = self.forks.start(self, ends, deadline)
+            start, deadline = time.monotonic(), deadline - self.forks.earlier_seconds
+        for end in ends:
+            os.close(end)
+        if not problem:
+            self.watch(deadline)
         seconds = time.monotonic() - start
-        kill_others()
+        if self.forks is None:
+            kill_others()
+        elif not self.forks.kill_runs():
+            close_forks()
+            problem = problem or "the fork server was killed"
         for pipe in self.pipes:
             while pipe.relay():
                 pass
             os.close(pipe.read_end)
-        if read_inode(self.environment) == self.inode:
+        if problem:
+            send(b"z", pack([problem]))
+        elif read_inode(self.environment) == self.inode:
             self.send_exit(count_oom_kills() > kills, seconds)
         else:
             send(b"g", b"")  # the program may have lost modules during the run, so its result is invalid
@@ -202,28 +219,30 @@ class ChildRun:
         truncated = any(pipe.total > pipe.cap for pipe in self.pipes if pipe.kind in b"oe")
         send(b"x", pack([code, number, str(int(self.timed_out)), limit, str(int(truncated)), "%.6f" % seconds]))
 
-    def watch(self, deadline: float) -> None:
-        """Relay the child's streams until the child exits, exceeds a limit or times out."""
+    def watch(self, deadline: float, control: int = -1) -> None:
+        """Relay the child's streams until the child exits, exceeds a limit, times out or writes to `control`."""
         poll = select.poll()
-        poll.register(0, select.POLLIN)
-        poll.register(WAKE, select.POLLIN)
+        for fd in {0, WAKE, control} - {-1}:
+            poll.register(fd, select.POLLIN)
         by_fd = {pipe.read_end: pipe for pipe in self.pipes}
         for fd in by_fd:
             poll.register(fd, select.POLLIN)
         while not self.collect_children():
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                if self.timed_out:
+                if self.timed_out or control >= 0:
                     return
                 self.timed_out = True
                 deadline = time.monotonic() + TRACE_SECONDS
-                os.kill(self.pid, signal.SIGUSR1)
+                kill(self.pid, signal.SIGUSR1)
                 continue
             for fd, _ in poll.poll(remaining * 1000):
                 if fd == 0:
                     os._exit(0)  # the client exited or violated the protocol; the kernel kills all other processes
                 elif fd == WAKE:
                     os.read(WAKE, 4096)
+                elif fd == control:
+                    return
                 elif by_fd[fd].relay() is None:
                     poll.unregister(fd)
                 elif by_fd[fd].find_exceeded_limit():
@@ -239,13 +258,20 @@ class ChildRun:
                 self.status = status
         return True
 
-    def become_child(self) -> NoReturn:
+    def start_child(self, ends: list[int]) -> int:
+        """Fork a child with these descriptors, from standard output on. Returns its PID."""
+        pid = os.fork()
+        if pid == 0:
+            self.become_child(ends)
+        return pid
+
+    def become_child(self, ends: list[int]) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os.setsid()
-            set_streams([pipe.write_end for pipe in self.pipes])
+            set_streams(ends)
             drop_privileges(*self.limits)
             os.chdir(WORK)
             os.umask(0o022)
@@ -265,7 +291,8 @@ def read_inode(path: str) -> int:
         return 0
 
 
-def run_program(limits: list[str], fields: list[str]) -> None:
+def run_program(limits: list[str], fields: list[str], in_fork: bool) -> None:
+    global FORKS
     output, key, environment, program, count = fields[:5]
     if environment and not read_inode(environment):
         send(b"g", b"")
@@ -273,7 +300,26 @@ def run_program(limits: list[str], fields: list[str]) -> None:
     cases, rest = fields[5 : 5 + int(count)], fields[5 + int(count) :]
     job = HarnessJob(program, cases, dict(zip(rest[::2], rest[1::2])), environment or None)
     caps = {b"o": int(output), b"e": int(output), b"r": REPORT_CAP, b"t": TRACE_CAP}
-    ChildRun(limits, [Pipe(kind, cap) for kind, cap in caps.items()], lambda: run_harness(job, key), environment).run()
+    pipes = [Pipe(kind, cap) for kind, cap in caps.items()]
+    if not in_fork:
+        ChildRun(limits, pipes, lambda: run_harness(job, key), environment).run()
+        return
+    is_sentinel = job.options.pop("sentinel", "0")
+    run = ChildRun(limits, pipes, lambda: serve_forks(job), environment)
+    identity = [program, environment, str(run.inode), *cases, *map(repr, job.options.items()), *limits[1:]]
+    if FORKS is None or FORKS.identity != identity:
+        close_forks()
+        FORKS = Forks(identity)
+    run.forks, FORKS.message = FORKS, (key + is_sentinel).encode()
+    run.run()
+
+
+def close_forks() -> None:
+    global FORKS
+    if FORKS is not None:
+        kill_others()
+        FORKS.channel.close()
+        FORKS = None
 
 
 def prepare_harness(compiled: str, source: str) -> None:
@@ -310,12 +356,15 @@ def prepare() -> int:
 
 
 HARNESS: Any = None
+FORKS: Forks | None = None
 WAKE = prepare()
 send(b"h", b"")
 while True:
     kind, fields = receive()
-    if kind == b"R":
-        run_program(fields[:5], fields[5:])
+    if kind != b"F":
+        close_forks()
+    if kind in (b"R", b"F"):
+        run_program(fields[:5], fields[5:], kind == b"F")
     elif kind == b"P":
         prepare_harness(*fields)
     elif kind == b"C":
