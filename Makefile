@@ -33,6 +33,7 @@ bench: .venv/.ready-dev
 	.venv/bin/python -m tests.benchmarks.calls
 	.venv/bin/python -m tests.benchmarks.throughput --in-flight 96 --max-ratio 1.3
 	.venv/bin/python -m tests.benchmarks.throughput --in-flight 512 --min-gain 1.4
+	.venv/bin/python -m tests.benchmarks.modules
 	.venv/bin/python -m tests.benchmarks.memory
 	.venv/bin/python -m tests.benchmarks.reports
 	.venv/bin/python -m tests.benchmarks.clusters
