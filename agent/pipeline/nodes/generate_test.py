@@ -50,10 +50,10 @@ class GenerateTest(Node):
             return Step("snippet_error", {"snippet": snippet, "report": report})
         module = state.get("module")
         role = TEST if module is None else TEST_IN_MODULE
+        about_snippet = {"marker": tools.language.marker, "advice": snippet.advice}  # advice tells what to stand in for
         variables = {
             **collect_pair_variables(state, tools),
-            **({"marker": tools.language.marker} if module is None else {"outline": module.outline}),
-            "advice": snippet.advice,
+            **(about_snippet if module is None else {"outline": module.outline}),
             "weakness": state.get("weakness"),
         }
 
