@@ -139,7 +139,7 @@ class TestModule:
     def test_files_of_a_repository_are_imported_from_its_sources(self, tmp_path: Path) -> None:
         repository, origins = tmp_path / "src", Origins()
         make_repository(repository)
-        for package in ("", "pack", "pack/deep", "pack/src", "libraries/inner", "src/space/pack"):
+        for package in (".", "pack", "pack/deep", "pack/src", "libraries/inner", "src/space/pack"):
             add(repository, f"{package}/__init__.py", "")
         assert {name: origins.find_module(repository / name) for name in self.CLONED} == self.CLONED
         shutil.rmtree(repository / ".git")
