@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Mapping
@@ -87,9 +86,8 @@ async def _open_module(state: State, tools: Tools, record: Callable[[Command], N
         environment = larger
     if result.timed_out or result.limit is not None:
         raise ModuleUnusable(f"the import of the module exceeds the limit: {result.limit or 'time'}")
-    # parses the whole module, which may take a second
-    module = await asyncio.to_thread(language.read_module, probe, result, origin, tools.config.context_lines)
-    return module, environment
+    # not in a thread: Python 3.11 cannot parse in two threads at once (SystemError)
+    return language.read_module(probe, result, origin, tools.config.context_lines), environment
 
 
 async def _find_source(origin: Origin, tools: Tools) -> tuple[Origin, str]:
