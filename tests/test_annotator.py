@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
-from agent.config import Config, ModelConfig, SandboxConfig
+from agent.config import Config, ModelConfig, PipelineConfig, SandboxConfig
 from agent.deadline import Deadline
 from agent.errors import (
     BudgetExceeded,
@@ -429,14 +429,15 @@ def test_no_process_remains_after_a_run() -> None:
 def test_sandbox_settings_that_affect_programs_are_in_the_run_identity(tmp_path: Path) -> None:
     (names := tmp_path / "requirements.txt").write_text("b\na>=1\n")
 
-    def identify(**settings: Any) -> Any:
-        config = Config(sandbox=SandboxConfig(**settings))
+    def identify(context: Literal["none", "module"] = "none", **settings: Any) -> Any:
+        config = Config(sandbox=SandboxConfig(**settings), pipeline=PipelineConfig(context=context))
         return Annotator(model=ScriptedLLM([]), config=config).identity().get("sandbox")
 
     assert identify() is identify(memory_mb=512, pool=0) is None
     assert identify(python="3.9", exclude_newer="2020-01-01") == {"python": "3.9", "exclude_newer": "2020-01-01"}
     assert identify(requirements=str(names)) == {"requirements": ["a>=1", "b"]}
-    assert identify(checkouts=str(tmp_path)) == {"checkouts": True}
+    assert identify(checkouts=str(tmp_path)) is None
+    assert identify("module", checkouts=str(tmp_path)) == {"checkouts": True}
 
 
 async def test_without_a_sandbox_the_error_names_variants_that_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
