@@ -256,9 +256,9 @@ class SandboxConfig(BaseModel):
     requirements: Trusted[str | None] = Field(
         default=None, description="Requirements file with packages that every program can import"
     )
-    zygote: Free[Literal["auto", "off"]] = Field(
-        default="auto",
-        description="Import a snippet's module once and fork for each run, where results cannot differ (auto, off)",
+    zygote: Trusted[Literal["auto", "off"]] = Field(
+        default="off",
+        description="Import a snippet's module once and fork for the test and the sentinel run (experimental)",
     )
     checkouts: Trusted[str | None] = Field(
         default=None, description="Folder with git clones, for testing functions in their module at a recorded commit"

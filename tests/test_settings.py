@@ -93,7 +93,7 @@ def test_every_setting_has_a_rule_and_few_may_have_any_value_in_the_working_fold
     assert settings[InFolder.FREE] == {
         "reply_format", "temperature", "pipeline.pair_timeout", "pipeline.criterion",
         "runner.concurrency", "runner.calls_per_minute", "runner.tokens_per_minute", "runner.budget_usd",
-        "runner.max_tokens_total", "runner.deadline", "sandbox.zygote",
+        "runner.max_tokens_total", "runner.deadline",
     }  # fmt: skip
 
 

@@ -28,7 +28,7 @@ MAX_BYTES, MAX_ENTRIES = 200 << 20, 50_000
 """Limits for one checkout: the total size of its objects, and the number of its files, folders and links."""
 
 _SECONDS = 120.0
-_MAX_DEPTH, _CLONE_DEPTH = 64, 3
+_MAX_PATH, _CLONE_DEPTH = 1_000, 3
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 _ROOT = re.compile(r"[\w.+-]+(?:/[\w.+-]+)*", re.ASCII)
@@ -103,7 +103,7 @@ class Checkouts:
         with self._open_commit(repository, commit) as (objects, tree):
             targets = _choose_targets(objects.list_files(tree), root)
             for name in {target.partition("/")[0].removesuffix(".py") for target in targets}:
-                if {f"{name}.py", f"{name}/__init__.py"} & targets.keys():
+                if name and {f"{name}.py", f"{name}/__init__.py"} & targets.keys():
                     shutil.rmtree(into / name, ignore_errors=True)
                     (into / f"{name}.py").unlink(missing_ok=True)
             for target, blob in targets.items():
@@ -169,8 +169,10 @@ class _Objects:
             prefix, tree = pending.pop()
             for mode, name, key in _iterate_entries(self.read("tree", tree)):
                 count += 1
-                if count > MAX_ENTRIES or prefix.count("/") > _MAX_DEPTH:
-                    raise DependencyUnavailable(f"the commit has more than {MAX_ENTRIES} files or {_MAX_DEPTH} levels")
+                if count > MAX_ENTRIES or len(prefix) > _MAX_PATH:
+                    raise DependencyUnavailable(
+                        f"the commit has more than {MAX_ENTRIES} files or too long paths"
+                    )
                 if mode == _FOLDER:
                     pending.append((f"{prefix}{name}/", key))
                 elif mode in _FILES:
@@ -199,7 +201,7 @@ def _open_objects(git: str, clone: Path) -> Iterator[_Objects]:
         DependencyUnavailable: the clone borrows objects from another folder, which may be any folder of this machine.
     """
     objects = clone / "objects"
-    links = (path.is_symlink() for folder in (".", "info", "pack") for path in (objects / folder).glob("*"))
+    links = (path.is_symlink() for pattern in ("*", "*/*") for path in objects.glob(pattern))
     if os.path.lexists(objects / "info" / "alternates") or any(links):
         raise DependencyUnavailable("the clone borrows objects from another repository: clone it without --reference")
     with tempfile.TemporaryDirectory(prefix="agent-git-") as name:
