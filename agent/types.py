@@ -182,7 +182,7 @@ class Pair(Frozen):
 
     def input_sha256(self) -> str:
         """Return the SHA-256 (hex) of the fields that affect the label: query, code, language, context and origin."""
-        origin = () if self.origin is None else (json.dumps(self.origin.model_dump(mode="json")),)
+        origin = () if self.origin is None else (json.dumps(self.origin.model_dump(mode="json", exclude_none=True)),)
         return _hash_texts(self.query, self.code, self.language, self.context or "", *origin)
 
 

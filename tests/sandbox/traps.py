@@ -148,6 +148,12 @@ FILES = {
     "trappkg/twins.py": "if True:\n    def twin(x):\n        return x\nelse:\n    def twin(x):\n        return x\n",
     "trappkg/large.py": "TEXT = '" + 950_000 * "x" + "'\ndef f(x):\n    return x + 1\n",
     "trappkg/accents.py": "# coding: latin-1\nTEXT = '" + 5_000 * "\xe9" + "'\ndef f(x):\n    return x + 1\n",
+    "trappkg/boxes.py": "class Box:\n    def size(self):\n        return 1\nPyBox = Box\n"
+    "class Lost:\n    def gone(self):\n        return 1\nclass Fast:\n    def size(self):\n        return 2\n"
+    "Box = Lost = Fast\nclass Strict:\n    def __init__(self, n):\n        assert n > 0\n"
+    "    def get(self):\n        return 1\n",
+    "trappkg/shy.py": "def f(x):\n    return x\ndef other(x):\n    return x\n"
+    "if '__sentinel__' in globals():\n    raise SystemExit\n",
     "trappkg/slow.py": "import time\ntime.sleep(1)\ndef f(x):\n    return x + 1\n",
     "trappkg/hangs.py": "import time\ndef f(x):\n    time.sleep(60)\nf(1)\n",
     "trappkg/network.py": "import socket\nS = socket.socket()\ntry:\n    S.connect(('127.0.0.1', 9))\n"
@@ -181,9 +187,9 @@ def in_core(name: str, check: str, report: str = PASSED, *stand_ins: str, before
 
 def in_file(file: str, name: str, check: str, report: str = PASSED, *introspection: str) -> Trap:
     """Return a trap for a function of another module, which the program imports."""
-    module = file.removesuffix(".py").replace("/", ".")
-    program = f"from {module} import {name}\ndef test_a():\n    assert {check}\n"
-    return Trap((file, None, name, 0), program, report, (), introspection)
+    module, (owner, _, function) = file.removesuffix(".py").replace("/", "."), name.rpartition(".")
+    program = f"from {module} import *\nfrom {module} import {owner or name}\ndef test_a():\n    assert {check}\n"
+    return Trap((file, owner or None, function, 0), program, report, (), introspection)
 
 
 MOCK = "from unittest.mock import patch\n@patch({}, lambda *a: {})\n"
@@ -237,6 +243,10 @@ TRAPS = {
     "thread at import": in_file("trappkg/threads.py", "f", "f(1) == 2"),
     "slow import": in_file("trappkg/slow.py", "f", "f(1) == 2"),
     "socket at import": in_file("trappkg/network.py", "f", "f(1) == 2"),
+    "class with a faster version": in_file("trappkg/boxes.py", "Box.size", "Box().size() == 1", UNUSED),
+    "lost class": in_file("trappkg/boxes.py", "Lost.gone", "Lost().size() == 1", UNUSABLE),
+    "assertion of the module": in_file("trappkg/boxes.py", "Strict.get", "Strict(0).get()", "error/program: error"),
+    "no import with sentinels": in_file("trappkg/shy.py", "f", "other(1) == 1", UNUSED),
     "compiled module": in_file("trappkg/fast.py", "f", "f(1) == 2", UNUSABLE),
     "large module": in_file("trappkg/large.py", "f", "f(1) == 2", UNUSABLE),
     "other encoding": in_file("trappkg/accents.py", "f", "f(1) == 2"),

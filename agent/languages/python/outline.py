@@ -1,11 +1,131 @@
-"""Describe a module to the model that writes test programs for one of its functions."""
+"""Describes a snippet's module to the model that writes a test: what can be imported, constructed and called.
+
+An outline contains no bodies, docstrings or comments, because they may contain the search query.
+"""
 
 from __future__ import annotations
 
+import ast
+import copy
+import re
+from collections.abc import Iterable, Iterator
+
+from agent.languages.python.source import Definition, Function, normalise, parse, walk
+from agent.text import make_printable
 from agent.types import Origin
 
+_MAX_STRING, _MAX_VALUE, _MAX_LINE = 40, 60, 400
+_TWO_WORDS = re.compile(r"\w\s+\w")
+_CONSTRUCTORS = ("__init__", "__new__")
 
-def build_outline(source: str, origin: Origin, max_lines: int) -> str:  # noqa: ARG001
-    """Return how a program imports the function or class of `origin`."""
-    name = origin.name if origin.class_name is None else origin.class_name.partition(".")[0]
-    return f"from {origin.module} import {name}"
+
+def build_outline(source: str, origin: Origin, max_lines: int) -> str:
+    """Describe the module of a function in at most `max_lines` lines. The first line imports the function or its class.
+
+    The outline shows signatures and the names of constants. If it is too long, it keeps the class and how it is
+    constructed, then the module's imports, and then what the function uses. Hidden characters are escaped.
+
+    Raises:
+        Unparsable: this Python version cannot parse the source.
+    """
+    lines = list(_iterate_lines(parse(normalise(source), max(len(source), 1)), origin))
+    texts = [text for _, text in lines]
+    if len(lines) > max_lines:
+        by_rank = sorted(range(len(lines)), key=lambda index: lines[index][0])
+        kept = sorted(by_rank[: max(max_lines - 1, 1)])
+        note = [f"... and {len(lines) - len(kept)} more lines"]
+        texts = [texts[index] for index in kept] + note[: max_lines - 1]
+    return make_printable("\n".join(texts))
+
+
+def _iterate_lines(tree: ast.Module, origin: Origin) -> Iterator[tuple[int, str]]:
+    """Iterate over all lines and their ranks. Lines with the highest ranks are left out first."""
+    classes = origin.class_name.split(".") if origin.class_name else []
+    yield 0, f"from {origin.module} import {[*classes, origin.name][0]}"
+    statements = scope = list(_iterate_statements(tree.body))
+    owners: list[ast.ClassDef] = []
+    for name in classes:
+        owners += [node for node in scope if isinstance(node, ast.ClassDef) and node.name == name][-1:]
+        scope = list(_iterate_statements(owners[-1].body)) if owners else []
+    for depth, owner in enumerate(owners):
+        yield from _rank(1, _describe_head(owner), depth)
+    targets = [node for node in scope if isinstance(node, Function) and node.name == origin.name]
+    for node in scope if owners else targets:
+        is_needed = isinstance(node, ast.AnnAssign) or getattr(node, "name", "") in (*_CONSTRUCTORS, origin.name)
+        yield from _rank(2 if is_needed else 5, _describe(node), len(owners))
+    used = {part.id for part in walk([*targets, *(base for owner in owners for base in owner.bases)])
+            if isinstance(part, ast.Name)}  # fmt: skip
+    for node in statements:
+        if node not in targets and node not in owners:
+            names = {part.id for part in ast.iter_child_nodes(node) if isinstance(part, ast.Name)}
+            is_used = not used.isdisjoint({*names, getattr(node, "name", "")})
+            rank = 3 if isinstance(node, ast.Import | ast.ImportFrom) else 4 if is_used else 6
+            yield from _rank(rank, _describe(node, methods=is_used), 0)
+
+
+def _rank(rank: int, lines: Iterable[str], depth: int) -> Iterator[tuple[int, str]]:
+    return ((rank, "    " * depth + line) for line in lines)
+
+
+def _iterate_statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Iterate over the statements of a module or class, including those within `if`, `try`, `with` and loops."""
+    pending = list(body)[::-1]
+    while pending:
+        node = pending.pop()
+        yield node
+        for child in [] if isinstance(node, Definition) else list(ast.iter_child_nodes(node))[::-1]:
+            inner = child.body if isinstance(child, ast.ExceptHandler | ast.match_case) else [child]
+            pending += [part for part in inner if isinstance(part, ast.stmt)][::-1]
+
+
+def _describe(node: ast.stmt, *, methods: bool = False) -> list[str]:
+    """Describe a definition, an import or an assignment. Only constructors of classes are shown, unless `methods`."""
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            return _describe_head(node, " ...")
+        case ast.ClassDef():
+            inner = _iterate_statements(node.body)
+            shown = (part for part in inner if methods or getattr(part, "name", "__init__") in _CONSTRUCTORS)
+            lines = [f"    {line}" for part in shown for line in _describe(part)]
+            return [*_describe_head(node, "" if lines else " ..."), *lines]
+        case ast.ImportFrom(module="__future__"):
+            return []
+        case ast.Import() | ast.ImportFrom():
+            return [_unparse(node)]
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if not name.startswith("__"):
+            return [f"{name} = {_describe_value(value)}"]
+        case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=value):
+            return [f"{name}: {_unparse(annotation)}" + (f" = {_describe_value(value)}" if value is not None else "")]
+    return []
+
+
+def _describe_head(node: Definition, end: str = "") -> list[str]:
+    """Return the decorators and the signature of a definition."""
+    text = _unparse(type(node)(**{**vars(node), "body": [ast.Pass()]}))
+    return (text.removesuffix("\n    pass") + end).split("\n")
+
+
+def _describe_value(value: ast.expr) -> str:
+    text = _unparse(value) if value.end_lineno == value.lineno else "..."
+    return text if len(text) <= _MAX_VALUE else "..."
+
+
+class _Shortener(ast.NodeTransformer):
+    """Replaces strings that may be sentences, or are long, with `...`."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        value = node.value.decode("latin-1") if isinstance(node.value, bytes) else node.value
+        is_text = isinstance(value, str) and (len(value) > _MAX_STRING or _TWO_WORDS.search(value))
+        return ast.Constant(...) if is_text else node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.Constant:  # noqa: ARG002
+        return ast.Constant(...)
+
+
+def _unparse(node: ast.AST) -> str:
+    """Return the source of a node without sentences. Long lines are shortened."""
+    try:
+        text = ast.unparse(ast.fix_missing_locations(_Shortener().visit(copy.deepcopy(node))))
+    except (RecursionError, ValueError):
+        return "..."
+    return "\n".join(line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..." for line in text.split("\n"))

@@ -164,7 +164,7 @@ def _judge_record(program: Program, blame: Blame, name: str, record: ReportLine)
         return _build_result(name, CaseOutcome.NOT_RUN, f"skipped: {record.message}", None)
     message = _describe(program, blame, record)
     asserted = record.outcome == "failed" or record.error_type == "AssertionError"
-    if asserted and blame.judge_frames(record.frames) is not Cause.SNIPPET:
+    if asserted and blame.judge_frames(record.frames) is not Cause.SNIPPET and not blame.is_of_module(record):
         return _build_result(name, CaseOutcome.FAILED, message, Cause.SNIPPET)
     return _build_result(name, CaseOutcome.ERROR, message, blame.judge_record(record))
 
@@ -279,6 +279,12 @@ class Blame:
         match = _BUILT_IN_CHANGED.search(message)
         change = match and rf"(?:builtins|unittest)[\w.]*\.{match[1]}\s*=[^=]|setattr\([^)]*['\"]{match[1]}['\"]"
         return Cause.PROGRAM if change and re.search(change, program_lines) else Cause.SNIPPET
+
+    def is_of_module(self, record: ReportLine) -> bool:
+        """Return whether code of the snippet's module, apart from the snippet, raised an exception."""
+        module = self._program.options.get("module", "").replace(".", "/")
+        file = record.frames[-1].file if record.frames else ""
+        return bool(module) and file.endswith((f"/{module}.py", f"/{module}/__init__.py"))
 
     def is_snippet_line(self, line: int) -> bool:
         """Return whether a line of the program belongs to the snippet."""

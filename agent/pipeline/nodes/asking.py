@@ -263,7 +263,7 @@ class Arbitrate(Node):
             "reading": state.get("reading"),
         }
         role = ARBITRATE
-        if "module" in state:
+        if "module" in state and "result" in state:
             role, variables["module"] = ARBITRATE_IN_MODULE, state["module"].origin.module
         reply = await tools.asker.ask(role, variables, parsing.parse_label)
         return Step("decided", {"label": reply.label, "decided_by": self.name, "reason": reply.reason})

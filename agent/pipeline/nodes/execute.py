@@ -9,9 +9,10 @@ from agent.languages.canonical import canonicalise
 from agent.pipeline.history import Command, Execution, Program, Purpose
 from agent.pipeline.state import Node, State, Step, Tools
 from agent.sandbox.base import Environment, RunResult, SandboxJob
-from agent.types import CaseOutcome, Cause, Status, TestReport
+from agent.types import CaseOutcome, CaseResult, Cause, Status, TestReport
 
 _PASSES_ANYWAY = "it still passes when the snippet's functions raise"
+_ENDS_ANYWAY = "it ends in the same way when the snippet's functions raise"
 _NO_CASE = "no case exercised the snippet: every case still passes when the snippet's functions raise"
 _WEAKNESS = (
     "The test cases did not run the code under test: it was replaced, or nothing called it. Call the code itself. Do "
@@ -25,8 +26,8 @@ class Execute(Node):
     The outcome is `evidence` if the snippet caused the result, or `broken` if the program or a dependency did.
 
     A program that passed is run again with a snippet whose functions only raise an exception. A case that passes again
-    never ran the snippet and provides no evidence. If no case ran the snippet, or if the program replaced it, the
-    program is rewritten once. `weakness` states the reason.
+    never ran the snippet and provides no evidence. In the snippet's module, the same applies to cases that fail. If no
+    case ran the snippet, or if the program replaced it, the program is rewritten once. `weakness` states the reason.
 
     The sandbox is released before the next step, which may be a model call. A repaired program therefore starts
     under the same conditions as in a separate run: the results of the repair commands are present, but files from the
@@ -50,7 +51,8 @@ class Execute(Node):
             environment = await tools.sandbox.build_initial_environment()
         job = build_job(program, environment, tools)
         result, report = await run_program(program, job, environment, tools)
-        if report.status is Status.PASSED:
+        # a module can call other code in place of the snippet, so that its failures prove nothing either
+        if report.status is Status.PASSED or (report.status is Status.FAILED and "module" in state):
             await tools.sandbox.refresh()
             sentinel = tools.language.sentinel_job(program, environment=job.environment, timeout=job.timeout)
             if sentinel is not None:
@@ -63,7 +65,8 @@ class Execute(Node):
             update["environment"] = environment
         if _is_not_exercised(report):
             is_first = "weakness" not in state
-            return Step("not_exercised", {**update, "weakness": _WEAKNESS}) if is_first else Step("evidence", update)
+            weakness = _WEAKNESS if "module" not in state else _WEAKNESS.replace("import, ", "")
+            return Step("not_exercised", {**update, "weakness": weakness}) if is_first else Step("evidence", update)
         return Step("broken" if report.cause in (Cause.PROGRAM, Cause.DEPENDENCY) else "evidence", update)
 
 
@@ -109,18 +112,26 @@ def build_job(program: Program, environment: Environment | None, tools: Tools) -
 
 
 def mark_unexercised(report: TestReport, sentinel: TestReport) -> TestReport:
-    """In the report of a passed test, mark the cases that also passed in the sentinel run.
+    """In the report of a passed or failed test, mark the cases that ended in the same way in the sentinel run.
 
     In the sentinel run, the snippet's functions only raise an exception. If all cases are marked, the status of the
-    report becomes `error`.
+    report becomes `error`. All are marked if the snippet's module could not be imported in the sentinel run.
     """
-    passing = {case.name for case in sentinel.cases if case.outcome is CaseOutcome.PASSED}
-    update = {"outcome": CaseOutcome.NOT_EXERCISED, "message": _PASSES_ANYWAY}
-    cases = tuple(case.model_copy(update=update) if case.name in passing else case for case in report.cases)
-    marked = report.model_copy(update={"cases": cases})
-    if not _is_not_exercised(marked):
-        return marked
-    return marked.model_copy(update={"status": Status.ERROR, "cause": Cause.PROGRAM, "message": _NO_CASE})
+    outcomes = {case.name: case.outcome for case in sentinel.cases}
+    messages = {CaseOutcome.PASSED: _PASSES_ANYWAY, CaseOutcome.FAILED: _ENDS_ANYWAY}
+
+    def mark(case: CaseResult) -> CaseResult:
+        is_same = sentinel.cause is Cause.CONTEXT or outcomes.get(case.name) is case.outcome
+        if not is_same or case.outcome not in messages:
+            return case
+        return CaseResult(name=case.name, outcome=CaseOutcome.NOT_EXERCISED, message=messages[case.outcome])
+
+    marked = report.model_copy(update={"cases": tuple(map(mark, report.cases))})
+    if _is_not_exercised(marked):
+        return marked.model_copy(update={"status": Status.ERROR, "cause": Cause.PROGRAM, "message": _NO_CASE})
+    if not marked.failed and report.failed:
+        return marked.model_copy(update={"status": Status.PASSED, "cause": None})
+    return marked
 
 
 def explain_dependency(report: TestReport, commands: Iterable[Command]) -> TestReport:

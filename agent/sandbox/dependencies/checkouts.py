@@ -170,9 +170,7 @@ class _Objects:
             for mode, name, key in _iterate_entries(self.read("tree", tree)):
                 count += 1
                 if count > MAX_ENTRIES or len(prefix) > _MAX_PATH:
-                    raise DependencyUnavailable(
-                        f"the commit has more than {MAX_ENTRIES} files or too long paths"
-                    )
+                    raise DependencyUnavailable(f"the commit has more than {MAX_ENTRIES} files or too long paths")
                 if mode == _FOLDER:
                     pending.append((f"{prefix}{name}/", key))
                 elif mode in _FILES:

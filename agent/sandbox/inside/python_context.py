@@ -135,6 +135,7 @@ class Context:
         key = "_" + self.classes[-1].lstrip("_") + self.name if private else self.name
         if belongs_to(self.snippet, getattr(owner, "__dict__", {}).get(key)):
             return "name"
+        gc.collect()  # a replaced class is garbage
         functions = (item for item in gc.get_objects() if type(item) is FUNCTION)
         return "alive" if any(belongs_to(self.snippet, item) for item in functions) else "gone"
 
