@@ -12,7 +12,9 @@ from agent.sandbox.base import Environment, RunResult, SandboxJob
 from agent.types import CaseOutcome, CaseResult, Cause, Status, TestReport
 
 _PASSES_ANYWAY = "it still passes when the snippet's functions raise"
-_ENDS_ANYWAY = "it ends in the same way when the snippet's functions raise"
+_FAILS_ANYWAY = "it also fails when the snippet's functions raise"
+_NOT_IMPORTED = "the snippet's module cannot be imported if its functions raise, so it may not run the snippet"
+_PROGRAM_FAILS = "a case fails without running the snippet"
 _NO_CASE = "no case exercised the snippet: every case still passes when the snippet's functions raise"
 _WEAKNESS = (
     "The test cases did not run the code under test: it was replaced, or nothing called it. Call the code itself. Do "
@@ -114,23 +116,26 @@ def build_job(program: Program, environment: Environment | None, tools: Tools) -
 def mark_unexercised(report: TestReport, sentinel: TestReport) -> TestReport:
     """In the report of a passed or failed test, mark the cases that ended in the same way in the sentinel run.
 
-    In the sentinel run, the snippet's functions only raise an exception. If all cases are marked, the status of the
-    report becomes `error`. All are marked if the snippet's module could not be imported in the sentinel run.
+    In the sentinel run, the snippet's functions only raise an exception. All cases are marked if the snippet's module
+    could not be imported in that run. If all cases, or all failed cases, are marked, the status of the report becomes
+    `error`, because the program is at fault.
     """
     outcomes = {case.name: case.outcome for case in sentinel.cases}
-    messages = {CaseOutcome.PASSED: _PASSES_ANYWAY, CaseOutcome.FAILED: _ENDS_ANYWAY}
+    messages = {CaseOutcome.PASSED: _PASSES_ANYWAY, CaseOutcome.FAILED: _FAILS_ANYWAY}
+    is_imported = sentinel.cause is not Cause.CONTEXT
 
     def mark(case: CaseResult) -> CaseResult:
-        is_same = sentinel.cause is Cause.CONTEXT or outcomes.get(case.name) is case.outcome
+        is_same = not is_imported or outcomes.get(case.name) is case.outcome
         if not is_same or case.outcome not in messages:
             return case
-        return CaseResult(name=case.name, outcome=CaseOutcome.NOT_EXERCISED, message=messages[case.outcome])
+        message = messages[case.outcome] if is_imported else _NOT_IMPORTED
+        return CaseResult(name=case.name, outcome=CaseOutcome.NOT_EXERCISED, message=message)
 
     marked = report.model_copy(update={"cases": tuple(map(mark, report.cases))})
     if _is_not_exercised(marked):
         return marked.model_copy(update={"status": Status.ERROR, "cause": Cause.PROGRAM, "message": _NO_CASE})
-    if not marked.failed and report.failed:
-        return marked.model_copy(update={"status": Status.PASSED, "cause": None})
+    if report.failed and not marked.failed:
+        return marked.model_copy(update={"status": Status.ERROR, "cause": Cause.PROGRAM, "message": _PROGRAM_FAILS})
     return marked
 
 

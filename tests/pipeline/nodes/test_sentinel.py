@@ -10,10 +10,10 @@ import pytest
 from hypothesis import assume, example, given
 
 from agent import Annotator, ScriptedLLM, ScriptedSandbox
-from agent.pipeline.nodes.execute import _WEAKNESS, Execute
+from agent.pipeline.nodes.execute import _WEAKNESS, Execute, mark_unexercised
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.inside.python_sentinel import insert_sentinel
-from agent.types import CaseOutcome, Cause, Status
+from agent.types import CaseOutcome, CaseResult, Cause, Status, TestReport
 from tests.languages.python.snippets import snippets
 from tests.pipeline.nodes.running import execute_once, open_tools
 from tests.scripts import PAIR, PROGRAM, fail_all, pass_all, program, screen
@@ -331,3 +331,26 @@ def test_the_sentinel_changes_no_signature_docstring_or_line(code: str) -> None:
     assert list_docstrings(tree) == before
     scopes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
     assert ast.dump(tree).count("__sentinel__") == len(scopes)
+
+
+@pytest.mark.parametrize(
+    ("test", "sentinel", "status", "cause", "marked"),
+    [
+        ("failed failed", "failed error", Status.FAILED, Cause.SNIPPET, "not_exercised failed"),
+        ("failed passed", "failed error", Status.ERROR, Cause.PROGRAM, "not_exercised passed"),
+        ("failed error", "failed error", Status.ERROR, Cause.PROGRAM, "not_exercised error"),
+        ("failed failed", "failed failed", Status.ERROR, Cause.PROGRAM, "not_exercised not_exercised"),
+    ],
+)
+def test_a_failed_case_that_does_not_run_the_snippet_never_supports_a_label(
+    test: str, sentinel: str, status: Status, cause: Cause, marked: str
+) -> None:
+    def build(outcomes: str, cause: Cause | None = None) -> TestReport:
+        cases = (CaseResult(name=str(n), outcome=CaseOutcome(name)) for n, name in enumerate(outcomes.split()))
+        return TestReport(status=Status.FAILED, cause=cause, cases=tuple(cases))
+
+    report = mark_unexercised(build(test, Cause.SNIPPET), build(sentinel))
+    assert (report.status, report.cause) == (status, cause)
+    assert " ".join(case.outcome for case in report.cases) == marked
+    unknown = mark_unexercised(build("passed failed"), build("not_run not_run", Cause.CONTEXT))
+    assert (unknown.status, unknown.cause, unknown.says) == (Status.ERROR, Cause.PROGRAM, None)
