@@ -282,7 +282,7 @@ class Blame:
 
     def is_of_module(self, record: ReportLine) -> bool:
         """Return whether code of the snippet's module, apart from the snippet, raised an exception."""
-        module = self._program.options.get("module", "").replace(".", "/")
+        module = self.module.replace(".", "/")
         file = record.frames[-1].file if record.frames else ""
         return bool(module) and file.endswith((f"/{module}.py", f"/{module}/__init__.py"))
 
