@@ -15,7 +15,7 @@ from agent.text import make_printable
 from agent.types import Origin
 
 _MAX_STRING, _MAX_VALUE, _MAX_LINE = 40, 60, 400
-_TWO_WORDS = re.compile(r"\w\s+\w")
+_SENTENCE = re.compile(r"\S\s+\S|[^\x00-\x7f]")  # not every script separates words
 _CONSTRUCTORS = ("__init__", "__new__")
 
 
@@ -111,12 +111,20 @@ def _describe_value(value: ast.expr) -> str:
 
 
 class _Shortener(ast.NodeTransformer):
-    """Replaces strings that may be sentences, or are long, with `...`."""
+    """Replaces strings that may be sentences or are long, concatenated strings and bodies of lambdas with `...`."""
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
         value = node.value.decode("latin-1") if isinstance(node.value, bytes) else node.value
-        is_text = isinstance(value, str) and (len(value) > _MAX_STRING or _TWO_WORDS.search(value))
+        is_text = isinstance(value, str) and (len(value) > _MAX_STRING or _SENTENCE.search(value))
         return ast.Constant(...) if is_text else node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        is_text = any(isinstance(part, ast.Constant) and isinstance(part.value, str | bytes) for part in ast.walk(node))
+        return ast.Constant(...) if is_text else self.generic_visit(node)
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
+        self.visit(node.args)
+        return ast.Lambda(node.args, ast.Constant(...))
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.Constant:  # noqa: ARG002
         return ast.Constant(...)

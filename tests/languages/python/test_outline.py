@@ -44,7 +44,7 @@ class Board(Base, metaclass=type):
     class Row: ...
     @property
     def ranking(self): ...
-    def __init__(self, scores, *, key=lambda x: x): ...
+    def __init__(self, scores, *, key=lambda x: ...): ...
 import os, re as regex
 from fast import sort
 sort = None
@@ -89,6 +89,15 @@ def test_no_docstring_or_comment_is_in_the_outline(text: str, hidden: str) -> No
     shown = outline(source=source)
     assert "zq" not in shown
     assert hidden not in shown
+
+
+@pytest.mark.parametrize(
+    "value", ["'按分数从高到低'", "'Sort: (scores), descending.'", "'sort ' + 'scores'", "lambda x: sort(x)", "b'a b'"]
+)
+def test_no_text_or_body_is_shown_as_a_value(value: str) -> None:
+    shown = outline(source=f"VALUE = {value}\n{SOURCE.replace('lambda x: x', f'lambda x={value}: x')}")
+    assert "VALUE = " in shown
+    assert not re.search("scores'|Sort|分|sort\\(|a b", shown)
 
 
 def test_hostile_modules_are_outlined() -> None:
