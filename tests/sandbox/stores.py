@@ -10,10 +10,13 @@ import zipfile
 from pathlib import Path
 
 import docker
+import pytest
 
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.bwrap.backend import BwrapBackend
+from agent.sandbox.dependencies.environments import DependencyPolicy, WheelEnvironments
 from agent.sandbox.dependencies.store import Store
+from agent.sandbox.dependencies.uv import Uv
 from agent.sandbox.docker.backend import DockerBackend
 
 
@@ -21,6 +24,14 @@ def get_store(backend: SandboxBackend) -> Store:
     """Return a backend's store."""
     assert isinstance(backend, DockerBackend | BwrapBackend)
     return backend.store
+
+
+def replace_environments(
+    patch: pytest.MonkeyPatch, backend: SandboxBackend, folder: Path, policy: DependencyPolicy
+) -> None:
+    """Replace the backend's builder by one with this policy, whose caches are in a folder."""
+    built = WheelEnvironments(get_store(backend), policy=policy, uv=Uv(folder / "uv"), resolutions=folder / "answers")
+    patch.setattr(backend, "environments", built)
 
 
 async def publish_wheel(backend: SandboxBackend, wheel: Path, key: str) -> tuple[str, ...]:

@@ -11,12 +11,12 @@ import hashlib
 import os
 import re
 import shutil
-import stat
 import subprocess
 import tempfile
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from threading import Timer
 
@@ -84,8 +84,8 @@ class Checkouts:
         commit, repository = origin.commit.lower(), normalise_repository(origin.repository)
         if not _COMMIT.fullmatch(commit):
             return None
-        with self._open_commit(repository, commit) as (objects, tree):
-            root, module = _find_module(objects.list_files(tree), origin)
+        with self._open_commit(repository, commit) as (_, files):
+            root, module = _find_module(files, origin)
         return Checkout(f"{repository}=={commit}{f':{root}' if root else ''}", module)
 
     def export(self, requirement: str, into: Path) -> None:
@@ -95,34 +95,41 @@ class Checkouts:
         precedence. Symbolic links and submodules are omitted.
 
         Raises:
-            DependencyUnavailable: there is no such clone or commit, a limit is exceeded, or an object is damaged.
+            DependencyUnavailable: there is no such clone or commit, a limit is exceeded, an object is damaged, or the
+                folder has a file in place of a folder, or a folder in place of a file.
         """
         match = _REQUIREMENT.fullmatch(requirement)
         assert match is not None
         repository, commit, root = match.groups("")
-        with self._open_commit(repository, commit) as (objects, tree):
-            targets = _choose_targets(objects.list_files(tree), root)
+        with self._open_commit(repository, commit) as (objects, files):
+            targets = _choose_targets(files, root)
             for name in {target.partition("/")[0].removesuffix(".py") for target in targets}:
                 if name and {f"{name}.py", f"{name}/__init__.py"} & targets.keys():
-                    shutil.rmtree(into / name, ignore_errors=True)
-                    (into / f"{name}.py").unlink(missing_ok=True)
+                    for path in (into / name, into / f"{name}.py"):
+                        shutil.rmtree(path, ignore_errors=True)
+                        path.unlink(missing_ok=True)
             for target, blob in targets.items():
                 path = into / target
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(objects.read("blob", blob))
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(objects.read("blob", blob))
+                except (FileExistsError, IsADirectoryError, NotADirectoryError):
+                    reason = f"{target!r:.200} is a file in the clone or in another package, and a folder in the other"
+                    raise DependencyUnavailable(reason) from None
 
     @contextmanager
-    def _open_commit(self, repository: str, commit: str) -> Iterator[tuple[_Objects, str]]:
-        """Yield the objects of the first clone that contains a commit, and the ID of the commit's tree."""
+    def _open_commit(self, repository: str, commit: str) -> Iterator[tuple[_Objects, dict[str, str]]]:
+        """Yield the objects of the first clone that contains a commit, and the commit's files (see `list_files`)."""
         failure = DependencyUnavailable(f"--checkouts contains no clone of {repository or 'the repository'}")
         for clone in self._clones.get(repository, ()):
-            with _open_objects(self._git, clone) as objects:
+            with ExitStack() as stack:
                 try:
-                    content = objects.read("commit", commit)
+                    objects = stack.enter_context(_open_objects(self._git, clone))
+                    files = objects.list_files(objects.read("commit", commit)[5:45].decode("ascii", "replace"))
                 except DependencyUnavailable as error:
                     failure = error
                     continue
-                yield objects, content[5:45].decode("ascii", "replace")
+                yield objects, files
                 return
         raise failure
 
@@ -146,10 +153,8 @@ class _Objects:
         with suppress(BrokenPipeError):  # if git has exited, the header is empty
             os.write(stdin.fileno(), f"{key}\n".encode())
         header = stdout.readline(200).decode("ascii", "replace").split()
-        if header[1:] == ["missing"]:
-            raise DependencyUnavailable(f"the clone does not contain the {kind} {key}")
         if header[:2] != [key, kind] or len(header) != 3:
-            raise DependencyUnavailable(f"git cannot read the {kind} {key}")
+            raise DependencyUnavailable(f"the clone has no {kind} {key}, or git cannot read it")
         self._bytes -= int(header[2])
         if self._bytes < 0:
             raise DependencyUnavailable(f"the checkout is larger than {MAX_BYTES >> 20} MB")
@@ -167,28 +172,24 @@ class _Objects:
         files, pending, count = dict[str, str](), [("", tree)], 0
         while pending:
             prefix, tree = pending.pop()
-            for mode, name, key in _iterate_entries(self.read("tree", tree)):
-                count += 1
-                if count > MAX_ENTRIES or len(prefix) > _MAX_PATH:
-                    raise DependencyUnavailable(f"the commit has more than {MAX_ENTRIES} files or too long paths")
+            content = self.read("tree", tree)
+            entries = [*islice(_ENTRY.finditer(content), MAX_ENTRIES + 1)]
+            count += len(entries)
+            if count > MAX_ENTRIES or len(prefix) > _MAX_PATH:
+                raise DependencyUnavailable(f"the commit has more than {MAX_ENTRIES} files or too long paths")
+            names = Counter(os.fsdecode(entry[2]).casefold() for entry in entries)
+            if sum(len(entry[0]) for entry in entries) < len(content) or names.keys() & {".", "..", ".git"}:
+                raise DependencyUnavailable(f"the folder {prefix!r:.200} of the commit has unsafe file names")
+            if len(names) < len(entries):
+                twin = prefix + names.most_common(1)[0][0]
+                raise DependencyUnavailable(f"the commit has files whose names differ only by case: {twin!r:.200}")
+            for mode, name, key in (entry.groups() for entry in entries):
+                path = prefix + os.fsdecode(name)
                 if mode == _FOLDER:
-                    pending.append((f"{prefix}{name}/", key))
+                    pending.append((f"{path}/", key.hex()))
                 elif mode in _FILES:
-                    files[f"{prefix}{name}"] = key
+                    files[path] = key.hex()
         return files
-
-
-def _iterate_entries(tree: bytes) -> Iterator[tuple[bytes, str, str]]:
-    """Yield the mode, the name and the object ID of each entry of a tree."""
-    position, names = 0, {".", "..", ".git"}
-    while position < len(tree):
-        match = _ENTRY.match(tree, position)
-        name = "" if match is None else os.fsdecode(match[2])
-        if match is None or name.casefold() in names:
-            raise DependencyUnavailable("a folder has unsafe names, or names that differ only in case")
-        position = match.end()
-        names.add(name.casefold())
-        yield match[1], name, match[3].hex()
 
 
 @contextmanager
@@ -203,8 +204,7 @@ def _open_objects(git: str, clone: Path) -> Iterator[_Objects]:
     if os.path.lexists(objects / "info" / "alternates") or any(links):
         raise DependencyUnavailable("the clone borrows objects from another repository: clone it without --reference")
     with tempfile.TemporaryDirectory(prefix="agent-git-") as name:
-        for folder in ("objects", "refs"):
-            Path(name, folder).mkdir()
+        Path(name, "refs").mkdir()
         Path(name, "HEAD").write_text("ref: refs/heads/none\n", encoding="utf-8")
         environment = {**_ENVIRONMENT, "HOME": name, "GIT_DIR": name, "GIT_OBJECT_DIRECTORY": str(objects)}
         command, pipe, null = [git, "cat-file", "--batch"], subprocess.PIPE, subprocess.DEVNULL
@@ -236,24 +236,17 @@ def _find_clones(folder: Path) -> Mapping[str, Sequence[Path]]:
 
 
 def _is_repository(path: Path) -> bool:
-    folders = (path, path / "objects", path / "refs")
-    return _has_type(path / "HEAD", stat.S_ISREG) and all(_has_type(folder, stat.S_ISDIR) for folder in folders)
-
-
-def _has_type(path: Path, is_type: Callable[[int], bool]) -> bool:
-    """Return whether a path itself, not the target of a link, has a type."""
-    try:
-        return is_type(path.lstat().st_mode)
-    except OSError:
-        return False
+    head, config, objects = (path / name for name in ("HEAD", "config", "objects"))
+    with suppress(OSError):
+        is_complete = head.is_file() and config.is_file() and objects.is_dir()
+        return is_complete and not any(part.is_symlink() for part in (path, head, config, objects))
+    return False
 
 
 def _read_url(git: Path) -> str:
     """Return the URL of the remote `origin` in a clone's configuration, which git does not read."""
-    match = None
-    if _has_type(git / "config", stat.S_ISREG):
-        with suppress(OSError), (git / "config").open("rb") as stream:
-            match = _URL.search(stream.read(64 << 10))
+    with suppress(OSError), (git / "config").open("rb") as stream:
+        match = _URL.search(stream.read(64 << 10))
     return "" if match is None else match[1].decode("utf-8", "replace")
 
 

@@ -113,7 +113,8 @@ class WheelEnvironments(EnvironmentBuilder):
             SandboxError: the sandbox that builds the environment failed.
         """
         try:
-            request = tuple(sorted({_normalise(text) for text in (*self.base_requirements, *requirements)}))
+            texts = (*self.base_requirements, *requirements)
+            request = tuple(sorted({text if is_checkout(text) else str(parse_requirement(text)) for text in texts}))
         except MalformedRequirement as error:
             raise DependencyUnavailable(str(error)) from None
         for _attempt in range(_ATTEMPTS):
@@ -251,7 +252,10 @@ class WheelEnvironments(EnvironmentBuilder):
                     raise DependencyUnavailable("the markers of all requirements exclude this interpreter")
                 key = await asyncio.to_thread(_hash_tree, tree, str(target.tag), repositories)
                 if await self._store.find_lock(key) is None:
-                    await asyncio.to_thread(self._export, repositories, tree)
+                    for repository in repositories:
+                        if (checkouts := self._policy.checkouts) is None:
+                            raise DependencyUnavailable(f"{repository} needs a clone (sandbox.checkouts)")
+                        await asyncio.to_thread(checkouts.export, repository, tree)
                     await self._store.publish(tree, key, sorted((*lock, *repositories)))
                 self._grown = True
                 return key
@@ -259,22 +263,12 @@ class WheelEnvironments(EnvironmentBuilder):
                 reporting.cancel()
                 await asyncio.shield(asyncio.to_thread(shutil.rmtree, tree, ignore_errors=True))
 
-    def _export(self, repositories: Sequence[str], tree: Path) -> None:
-        for repository in repositories:
-            if self._policy.checkouts is None:
-                raise DependencyUnavailable(f"{repository} needs a clone: set sandbox.checkouts to the folder with it")
-            self._policy.checkouts.export(repository, tree)
-
     async def _report_progress(self, requirements: Sequence[str]) -> None:
         """Report the requirements that are being installed. Repeat the report until this task is cancelled."""
         more = f" and {len(requirements) - _MAX_NAMED} more" if len(requirements) > _MAX_NAMED else ""
         while True:
             self._store.on_wait(f"Installing {', '.join(requirements[:_MAX_NAMED])}{more}")
             await asyncio.sleep(REPORT_INTERVAL)
-
-
-def _normalise(requirement: str) -> str:
-    return requirement if is_checkout(requirement) else str(parse_requirement(requirement))
 
 
 def _read_resolution(path: Path) -> tuple[str, float]:

@@ -39,17 +39,6 @@ def commit_files(clone: Path, files: Mapping[str, str | bytes]) -> str:
     return run_git(clone, "rev-parse", "HEAD")
 
 
-def write_tree(clone: Path, *entries: tuple[str, str, str]) -> str:
-    """Write a tree of entries (mode, name, object ID), which git does not check, and return its ID."""
-    content = b"".join(f"{mode} {name}".encode() + b"\0" + bytes.fromhex(key) for mode, name, key in entries)
-    return run_git(clone, "hash-object", "-t", "tree", "-w", "--literally", "--stdin", text=content)
-
-
-def commit_tree(clone: Path, tree: str) -> str:
-    """Commit a tree, and return the commit's ID."""
-    return run_git(clone, "commit-tree", tree, "-m", "tree")
-
-
-def write_blob(clone: Path, content: str) -> str:
-    """Write a blob, and return its ID."""
-    return run_git(clone, "hash-object", "-w", "--stdin", text=content.encode())
+def write_object(clone: Path, content: bytes, kind: str = "blob") -> str:
+    """Write an object, which git does not check, and return its ID."""
+    return run_git(clone, "hash-object", "-t", kind, "-w", "--literally", "--stdin", text=content)
