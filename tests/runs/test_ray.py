@@ -28,6 +28,8 @@ from agent.runs.store.run_view import load_run
 from tests.cli.processes import wait_until
 from tests.cli.test_ray import find_workers
 from tests.llm.server import Answer, ChatServer, Request, rate_limited, says, slow, unauthorized
+from tests.pipeline.nodes.test_open_context import FROM_MODULE, annotate
+from tests.scripts import environment, make_replies, pass_all
 from tests.test_annotator import collect
 
 NON_MATCH = json.dumps({"reason": "It sorts.", "verdict": "non_match"})
@@ -280,3 +282,13 @@ async def test_an_exception_of_a_listener_stops_the_run() -> None:
 
     with ChatServer(NO) as server, pytest.raises(RuntimeError, match="the listener's own"):
         await collect(make_annotator(server.url, on_event=listen), make_pairs(3))
+
+
+async def test_workers_test_snippets_in_their_modules() -> None:
+    results = []
+    for engine in ("local", "ray"):
+        sandbox = ScriptedSandbox(pass_all, environments=environment)
+        results.append((await annotate(make_replies(FROM_MODULE), sandbox, engine=engine))[0])
+    local, remote = results
+    assert remote.module_context is not None
+    assert (remote.module_context.module, dump_without_times(remote)) == ("sums.core", dump_without_times(local))
