@@ -73,13 +73,12 @@ def read_run(
     dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)
     print_input_notes(dataset, console)
     models = settings.models(api_key=api_key)
-    variant = load_variant(settings.config.variant, settings.config.pipeline.context)
-    for node in without:
-        variant = variant.without(node)
-    out = options.out or choose_folder(dataset, variant.name, models.join_names())
+    variant = load_variant(settings.config.variant)
+    out = options.out or choose_folder(dataset, "-without-".join((variant.name, *without)), models.join_names())
     arguments: AnnotatorOptions = {
         "model": models,
         "variant": variant,
+        "without": without,
         "prompts": settings.prompts,
         "unsupported": options.unsupported,
         "config": settings.config,

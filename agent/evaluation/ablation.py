@@ -105,8 +105,8 @@ def _load_variant(name: str, context: str) -> Variant:
         raise ConfigError("--variants contains an empty name. Separate names with single commas.")
     base, *nodes = [name] if name.endswith((".yaml", ".yml")) else name.split(_WITHOUT)
     variant = load_variant(base)
-    if writes_programs(variant):
-        variant = load_variant(variant, context)
+    if context == "module" and writes_programs(variant):
+        variant = variant.with_context()
     for node in nodes:
         variant = variant.without(node)
     return variant

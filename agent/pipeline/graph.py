@@ -32,7 +32,6 @@ class Variant(BaseModel):
     """A pipeline described as data: the start node, and a target for each outcome of each node.
 
     The target `end` finishes the pair. `criterion` applies unless the setting `pipeline.criterion` has a value.
-    `removed` lists the nodes that were toggled off.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,7 +42,6 @@ class Variant(BaseModel):
     criterion: Literal["exact", "half"] = "exact"
     start: str
     nodes: dict[str, dict[str, str]] = Field(min_length=1)
-    removed: tuple[str, ...] = Field(default=(), exclude=True)
 
     @property
     def opens_context(self) -> bool:
@@ -51,7 +49,7 @@ class Variant(BaseModel):
         return OpenContext.name in self.nodes
 
     def with_context(self) -> Variant:
-        """Return this variant with the node `open_context` before `generate_test`, unless it was toggled off.
+        """Return this variant with the node `open_context` before `generate_test`.
 
         Edges that return to `generate_test`, such as the edge for a rewritten program, stay the same.
 
@@ -59,7 +57,7 @@ class Variant(BaseModel):
             ConfigError: the variant writes no tests.
         """
         opening, writing = OpenContext.name, GenerateTest.name
-        if self.opens_context or opening in self.removed:
+        if self.opens_context:
             return self
         if writing not in self.nodes:
             remedy = "Choose another variant, or remove --context (pipeline.context)"
@@ -97,8 +95,7 @@ class Variant(BaseModel):
             if other != name
         }
         names = {"name": f"{self.name}-without-{name}", "title": f"{self.title}; without {name}", "paper": None}
-        changes = {"start": targets.get(self.start, self.start), "nodes": remaining, "removed": (*self.removed, name)}
-        return self.model_copy(update={**names, **changes})
+        return self.model_copy(update={**names, "start": targets.get(self.start, self.start), "nodes": remaining})
 
 
 def list_variants() -> list[str]:
@@ -106,18 +103,13 @@ def list_variants() -> list[str]:
     return sorted(path.stem for path in find_data_folder("graphs").glob("*.yaml"))
 
 
-def load_variant(source: str | Path | Mapping[str, Any] | Variant, context: str = "none") -> Variant:
-    """Load a variant by its name, from a YAML file, or from a mapping. `context` is the setting `pipeline.context`.
+def load_variant(source: str | Path | Mapping[str, Any] | Variant) -> Variant:
+    """Load a variant by its name, from a YAML file, or from a mapping.
 
     Raises:
-        ConfigError: the name is unknown, the file is unreadable, or see `Variant.with_context`.
+        ConfigError: the name is unknown or the file is unreadable.
         GraphError: the definition is malformed.
     """
-    variant = _read_variant(source)
-    return variant.with_context() if context == "module" else variant
-
-
-def _read_variant(source: str | Path | Mapping[str, Any] | Variant) -> Variant:
     if isinstance(source, Variant):
         return source
     if isinstance(source, Mapping):
@@ -196,11 +188,12 @@ def build(
     """Load, check and compile a variant. `nodes` are added to the built-in nodes or replace those with the same name.
 
     Raises:
-        ConfigError: see `load_variant`.
+        ConfigError: the variant is unknown, or writes no tests although `context` is `module`.
         GraphError: a node is unknown, is unreachable or lacks an input, or an outcome has no target.
     """
     known = {**BUILT_IN, **(nodes or {})}
-    variant = load_variant(source, context)
+    variant = load_variant(source)
+    variant = variant.with_context() if context == "module" else variant
     for name in without:
         variant = variant.without(name, known)
     check_variant(variant, known)
