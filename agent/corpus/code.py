@@ -284,7 +284,7 @@ def _extract_functions(source: SourceFile) -> Iterator[Found]:
         for function in functions:
             fields = {
                 **{"id": None, "language": "python", "name": function.name, "class": function.class_name},
-                **{"docstring": function.docstring, "path": source.name, "module": source.module, "cell": cell},
+                **{"docstring": function.docstring, "path": source.name, "cell": cell},
                 **{"lines": [function.start_line, function.end_line], **source.origin},
                 "licence": licence or source.origin["licence"],
             }

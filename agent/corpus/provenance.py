@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 from agent.datasets.sources import open_regular
 
 Origin = Mapping[str, str | None]
-"""The `repository`, `commit` and `licence` of a file. Unknown values are None."""
+"""The `repository`, `commit`, `module` (import path) and `licence` of a file. Unknown values are None."""
 
-UNKNOWN: Origin = {"repository": None, "commit": None, "licence": None}
+UNKNOWN: Origin = {"repository": None, "commit": None, "module": None, "licence": None}
 
 _MAX_BYTES = 16 << 20
 _MAX_LICENCE_BYTES = 1 << 18
@@ -52,6 +52,10 @@ class Origins:
         commit of HEAD, even if the file was changed later. Worktrees and submodules have no known origin. For a file of
         an installed distribution, these fields are the name and the version of the distribution.
 
+        A file of an installed distribution is imported from the folder that contains its `*.dist-info` folder. In a git
+        repository, a file is imported from the nearest folder `src` that is no package, or else from the folder that
+        contains its packages, or else from the root of the repository.
+
         `licence` comes from `pyproject.toml` or the licence texts of the nearest folder that has one, or else from the
         distribution. An unrecognised text makes it unknown. Outside of repositories, the search ends at `root` (by
         default the folder of the file) or, if `root` is a package, at the folder that contains the package.
@@ -62,32 +66,16 @@ class Origins:
         licence: str | None = None
         own: str | None = None  # not above root
         for path in file.parents:
-            folder = self._read_folder(path)
+            if path not in self._folders:
+                self._folders[path] = _Folder(path)
+            folder = self._folders[path]
             licence = folder.licence if licence is None else licence
             own = licence if path.is_relative_to(root) else own
             if (origin := folder.distributions.get(file, folder.origin)) is not None:
-                return {**origin, "licence": origin["licence"] if licence is None else licence or None}
+                base = path if file in folder.distributions else _find_import_root(file, path)
+                known = {**origin, "module": _name_module(file, base)}
+                return {**known, "licence": origin["licence"] if licence is None else licence or None}
         return {**UNKNOWN, "licence": own or None}
-
-    def find_module(self, file: Path) -> str | None:
-        """Return the import path of a file, or None if it is unknown.
-
-        A file of an installed distribution is imported from the folder that contains its `*.dist-info` folder. In a git
-        repository, a file is imported from the nearest folder `src` that is no package, or else from the folder that
-        contains its packages, or else from the root of the repository.
-        """
-        for path in file.parents:
-            folder = self._read_folder(path)
-            if file in folder.distributions:
-                return _name_module(file, path)
-            if folder.origin is not None:
-                return _name_module(file, _find_import_root(file, path))
-        return None
-
-    def _read_folder(self, path: Path) -> _Folder:
-        if path not in self._folders:
-            self._folders[path] = _Folder(path)
-        return self._folders[path]
 
 
 class _Folder:

@@ -34,16 +34,12 @@ MAX_CODE_SIZE = 1_000_000
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A Python file, a notebook, a dataset file or a dataset folder.
-
-    `name` is its path in the output. `module` is the import path of a Python file, or None if it is unknown.
-    """
+    """A Python file, a notebook, a dataset file or a dataset folder. `name` is its path in the output."""
 
     path: Path
     name: str
     size: int
     origin: Origin
-    module: str | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,7 @@ def list_sources(
         listed = dict(_walk(real, origins)) if path.is_dir() else {}
         if not path.is_dir() or (not listed and is_dataset(path)):
             name = path.name if path.is_absolute() or ".." in path.parts else str(path)
-            listed[real] = SourceFile(real, name, 0, origins.find(real), origins.find_module(real))
+            listed[real] = SourceFile(real, name, 0, origins.find(real))
         elif reasons := {file: _find_exclusion(file.relative_to(real), excluded) for file in listed}:
             left_out.update(reason for file, reason in reasons.items() if reason and file not in sources)
             listed = {file: source for file, source in listed.items() if not reasons[file]}
@@ -116,8 +112,7 @@ def _walk(root: Path, origins: Origins) -> Iterator[tuple[Path, SourceFile | Fou
             continue
         for path, size in files.items():
             if path.suffix.lower() in PYTHON_SUFFIXES:
-                name = str(path.relative_to(root))
-                yield path, SourceFile(path, name, size, origins.find(path, root), origins.find_module(path))
+                yield path, SourceFile(path, str(path.relative_to(root)), size, origins.find(path, root))
         folders = [entry.path for entry in visible if entry.is_dir() and entry.name != "__pycache__"]
         pending += map(Path, reversed(folders))
 

@@ -56,11 +56,11 @@ class TestRepository:
                       ["commit", "-q", "--allow-empty", "-m", "x"]):  # fmt: skip
             subprocess.run([*git, *words], check=True)
         commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
-        expected = {"repository": "https://example.org/a/b", "commit": commit, "licence": None}
+        expected = {**UNKNOWN, "repository": "https://example.org/a/b", "commit": commit}
         assert Origins().find(tmp_path / "deep/er/a.py") == expected
         subprocess.run([*git, "pack-refs", "--all"], check=True)
         assert not any((tmp_path / ".git/refs/heads").iterdir())
-        assert Origins().find(tmp_path / "a.py") == expected
+        assert Origins().find(tmp_path / "deep/a.py") == expected
 
     @pytest.mark.parametrize(
         ("head", "commit"),
@@ -85,10 +85,10 @@ class TestRepository:
         for name in ("config", "HEAD"):
             (git / name).unlink()
             (git / name).symlink_to(tmp_path / "other/.git" / name)
-        assert Origins().find(tmp_path / "a/a.py") == UNKNOWN
+        assert Origins().find(tmp_path / "a/deep/a.py") == UNKNOWN
         shutil.rmtree(git)
         git.symlink_to(tmp_path / "other/.git")
-        assert Origins().find(tmp_path / "a/a.py") == UNKNOWN
+        assert Origins().find(tmp_path / "a/deep/a.py") == UNKNOWN
 
 
 class TestInstalledDistribution:
@@ -105,7 +105,8 @@ class TestInstalledDistribution:
     def test_a_licence_comes_from_the_metadata(self, tmp_path: Path, metadata: str, licence: str | None) -> None:
         folder = tmp_path / "site-packages"
         install(folder, "pack", metadata, "pack/a.py,sha256=x,1\n")
-        assert Origins().find(folder / "pack/a.py") == {"repository": "pack", "commit": "1.0", "licence": licence}
+        origin = {"repository": "pack", "commit": "1.0", "module": "pack.a", "licence": licence}
+        assert Origins().find(folder / "pack/a.py") == origin
 
     def test_only_files_in_its_record_belong_to_a_distribution(self, tmp_path: Path) -> None:
         make_repository(tmp_path)
@@ -116,7 +117,7 @@ class TestInstalledDistribution:
         origins = Origins()
         assert origins.find(folder / "one/a,b.py")["repository"] == "one"
         assert origins.find(folder / "two.py")["repository"] == "two"
-        assert origins.find(folder / "other.py") == UNKNOWN
+        assert origins.find(folder / "other/a.py") == UNKNOWN
         assert origins.find(tmp_path / "outside.py")["repository"] == "https://example.org/a/b.git"
 
 
@@ -134,16 +135,16 @@ class TestModule:
     def test_installed_files_are_imported_from_the_folder_of_their_distribution(self, tmp_path: Path) -> None:
         folder, origins = tmp_path / "src/site-packages", Origins()
         install(folder, "pack", "", "".join(f"{name},,\n" for name in self.INSTALLED))
-        assert {name: origins.find_module(folder / name) for name in self.INSTALLED} == self.INSTALLED
+        assert {name: origins.find(folder / name)["module"] for name in self.INSTALLED} == self.INSTALLED
 
     def test_files_of_a_repository_are_imported_from_its_sources(self, tmp_path: Path) -> None:
         repository, origins = tmp_path / "src", Origins()
         make_repository(repository)
         for package in (".", "pack", "pack/deep", "pack/src", "libraries/inner", "src/space/pack"):
             add(repository, f"{package}/__init__.py", "")
-        assert {name: origins.find_module(repository / name) for name in self.CLONED} == self.CLONED
+        assert {name: origins.find(repository / name)["module"] for name in self.CLONED} == self.CLONED
         shutil.rmtree(repository / ".git")
-        assert Origins().find_module(repository / "pack/a.py") is None
+        assert Origins().find(repository / "pack/a.py") == UNKNOWN
 
 
 def add(folder: Path, name: str, text: str = MIT) -> None:
@@ -203,7 +204,9 @@ class TestLicenceFile:
         add(tmp_path, "pack/vendor/LICENSE", "You must pay.")
         names = ("pack/a.py", "pack/vendor/b.py")
         found = [Origins().find(tmp_path / name, tmp_path / "pack") for name in names]
-        assert found == [{"repository": "pack", "commit": "1.0", "licence": licence} for licence in ("MIT", None)]
+        assert [(origin["repository"], origin["commit"], origin["licence"]) for origin in found] == [
+            ("pack", "1.0", "MIT"), ("pack", "1.0", None)
+        ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
