@@ -17,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
+    ValidationError,
     computed_field,
     model_validator,
 )
@@ -162,6 +163,14 @@ class Origin(Frozen):
     path: str | None = None
     lines: tuple[Count, Count] | None = None
     class_name: str | None = Field(default=None, alias="class")
+
+    @classmethod
+    def parse(cls, fields: Any) -> Origin | None:
+        """Return the origin with these fields, or None if the fields are not those of an origin."""
+        try:
+            return cls.model_validate(fields)
+        except ValidationError:
+            return None
 
 
 class Pair(Frozen):

@@ -15,8 +15,6 @@ from pathlib import Path
 from sys import intern
 from typing import Any, Literal, NamedTuple
 
-from pydantic import ValidationError
-
 from agent.corpus.output import CorpusWriter
 from agent.datasets.benchmarks.building import read_rows
 from agent.datasets.encoding import dumps, loads
@@ -234,13 +232,9 @@ def read_items(path: Path, kind: Literal["query", "code"], mapping: FieldMap = N
 
 
 def _encode_origin(fields: Mapping[str, Any]) -> bytes:
-    if not all(fields.get(name) for name in ("repository", "commit", "name")):
-        return b""
-    try:
-        origin = Origin.model_validate({name: fields.get(name) for name in _ORIGIN})
-    except ValidationError:
-        return b""
-    return dumps(origin.model_dump(exclude_none=True))
+    is_known = all(fields.get(name) for name in ("repository", "commit", "name"))
+    origin = Origin.parse({name: fields.get(name) for name in _ORIGIN}) if is_known else None
+    return b"" if origin is None else dumps(origin.model_dump(exclude_none=True))
 
 
 def propose_codes(

@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
-
-from pydantic import ValidationError
 
 from agent.datasets.pair_store import PairStore
 from agent.datasets.values import describe, parse_id
@@ -114,7 +111,7 @@ class Fields:
         null = {field for fields in names.values() for field in fields if record.get(field, ...) is None}
         language = self._get_text(record, present_fields, "language")
         gold = {} if self._label is None or self._label not in record else {"label": record[self._label]}
-        origin = _read_origin(record)
+        origin = Origin.parse(record.get("origin"))
         has_query = needs_query or "query" in present_fields
         return Pair(
             id=_read_id(record, present_fields, number),
@@ -196,13 +193,6 @@ def _read_id(record: Mapping[str, Any], present_fields: Mapping[str, str], numbe
         return parse_id(record[present_fields["id"]])
     except ValueError as error:
         raise ValueError(f"{present_fields['id']!r} is {error}") from None
-
-
-def _read_origin(record: Mapping[str, Any]) -> Origin | None:
-    if isinstance(record.get("origin"), dict):
-        with suppress(ValidationError):  # another dataset may have a field of this name
-            return Origin.model_validate(record["origin"])
-    return None
 
 
 def _collect_meta(record: Mapping[str, Any], present_fields: Iterable[str]) -> dict[str, Any]:

@@ -40,8 +40,6 @@ _DESCRIPTIONS = {
     "decided_by": "step that decided the label",
     "test_status": "status of the last execution of the test program; null if nothing was executed",
     "error": "error type if the annotation failed, otherwise null",
-}
-_MODULE_DESCRIPTIONS = {
     "test_module": "import path of the module in which the snippet was tested, otherwise null",
     "test_alone": "why the snippet was not tested in its module, otherwise null",
 }
@@ -241,17 +239,14 @@ def _render_origins(origins: Counter[tuple[str, str]]) -> Iterator[str]:
 
 def _render_columns(export: Export) -> Iterator[str]:
     types = {"json": "JSON as text", "flag": "boolean"}
-    descriptions = _DESCRIPTIONS | (_MODULE_DESCRIPTIONS if export.has_modules else {})
-    rows = [
-        (name, types.get(kind, kind), _describe_column(name, descriptions)) for name, kind in export.columns.items()
-    ]
+    rows = [(name, types.get(kind, kind), _describe_column(name)) for name, kind in export.columns.items()]
     yield render_markdown_table(build_table(("column", "type", "description"), rows))
 
 
-def _describe_column(column: str, descriptions: Mapping[str, str]) -> str:
+def _describe_column(column: str) -> str:
     field_name = column.removeprefix(INPUT_PREFIX)
-    fallback = f"input field {field_name}" if field_name in descriptions else "input field"
-    return descriptions.get(column, fallback)
+    fallback = f"input field {field_name}" if field_name in _DESCRIPTIONS else "input field"
+    return _DESCRIPTIONS.get(column, fallback)
 
 
 def _choose_size_category(pairs: int) -> str:

@@ -119,14 +119,10 @@ class Export:
     tally: Tally = field(default_factory=Tally)
 
     def __post_init__(self) -> None:
-        results = {**RESULT_COLUMNS, **(MODULE_COLUMNS if self.has_modules else {})}
-        self._results = {"label": results["label"]} if isinstance(self.run, PairsFile) else results
-
-    @property
-    def has_modules(self) -> bool:
-        """Whether the run tests snippets in their modules (`pipeline.context`)."""
+        self._results = {"label": RESULT_COLUMNS["label"]} if isinstance(self.run, PairsFile) else RESULT_COLUMNS
         settings = {} if isinstance(self.run, PairsFile) else self.run.manifest["identity"].get("pipeline")
-        return isinstance(settings, dict) and settings.get("context") == "module"
+        if isinstance(settings, dict) and settings.get("context") == "module":
+            self._results = {**RESULT_COLUMNS, **MODULE_COLUMNS}
 
     def iterate_parts(self, default: str) -> Iterator[tuple[str, Export]]:
         """Iterate over the parts with their names. Without parts, yield the whole export with the name `default`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent.errors import SnippetTooLarge
-from agent.languages.base import Language, MalformedProgram, Module, Mutation, Program, Snippet
+from agent.languages.base import Language, MalformedProgram, Mutation, Program, Snippet
 from agent.languages.python import cases, dependencies, in_module, reporting
 from agent.languages.python.insertion import MARKER, place_snippet
 from agent.languages.python.inspection import examine
@@ -14,7 +14,7 @@ from agent.languages.python.source import PYTHON_VERSION, NewerSyntax, TooLarge,
 from agent.sandbox.base import SENTINEL, RunResult, SandboxJob
 from agent.sandbox.dependencies.imports import find_requirement
 from agent.sandbox.inside import read_source
-from agent.types import Cause, Origin, TestReport
+from agent.types import Cause, TestReport
 
 
 class PythonLanguage(Language):
@@ -43,17 +43,9 @@ class PythonLanguage(Language):
         placement = place_snippet(template, snippet.code)
         return cases.build_program(template, placement, {}, cases.find_stand_ins(placement))
 
-    def build_probe(self, snippet: Snippet, origin: Origin) -> Program:
-        """Return the program that imports the snippet's module and reports its source."""
-        return in_module.build_probe(snippet, origin)
-
-    def read_module(self, probe: Program, result: RunResult, origin: Origin, max_lines: int) -> Module:
-        """Return the module that a probe found, with an outline of at most `max_lines` lines."""
-        return in_module.read_module(probe, result, origin, max_lines)
-
-    def insert_in_module(self, template: str, snippet: Snippet, module: Module) -> Program:
-        """Return a program that runs with the snippet in its module, without changing the snippet."""
-        return in_module.insert_in_module(template, snippet, module)
+    build_probe = staticmethod(in_module.build_probe)
+    read_module = staticmethod(in_module.read_module)
+    insert_in_module = staticmethod(in_module.insert_in_module)
 
     def job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob:
         """Return the sandbox job for a program."""
