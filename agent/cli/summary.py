@@ -11,7 +11,7 @@ from rich.table import Table
 
 from agent.cli.text import make_rows_table, one_line
 from agent.evaluation.breakdown import audit_screener, describe_audits
-from agent.evaluation.tally import ALONE, IN_MODULE, Tally
+from agent.evaluation.tally import Tally
 from agent.text import plural
 
 
@@ -29,8 +29,7 @@ def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
     `audit` contains estimates of the screener's error rate for all verdicts (key `all`) and for each verdict. It is
     empty if no verdict was audited.
 
-    `modules` is present if snippets were to run in their modules. It contains the number of annotations whose test ran
-    in its module, and the numbers of the others by reason.
+    `modules` is present if snippets were to run in their modules. It counts annotations by where their tests ran.
     """
     pair_statuses = tally.pair_statuses
     return {
@@ -61,7 +60,7 @@ def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
         "usage": tally.usage.model_dump(mode="json"),
         "seconds": round(tally.seconds, 1),
         "executed_share": tally.executed_share,
-        **({"modules": dict(zip(("in_module", "alone"), _count_modules(tally), strict=True))} if tally.modules else {}),
+        **({"modules": _count_modules(tally)} if tally.modules else {}),
         **more,
     }
 
@@ -98,9 +97,7 @@ def as_table(
         rows["repairs"] = f"{tally.repairs} in {plural(tally.repaired, 'pair')}"
         rows["stand-ins"] = f"{tally.stand_ins} in {plural(tally.with_stand_ins, 'pair')}"
     if tally.modules:
-        inside, alone = _count_modules(tally)
-        reasons = f" alone: {_list_counts(alone, ', ')}" if alone else " alone"
-        rows["modules"] = f"{inside} in their module · {sum(alone.values())}{reasons}"
+        rows["modules"] = _list_counts(_count_modules(tally))
     tokens = f"{usage.input_tokens:,} tokens in ({usage.cached_input_tokens:,} cached), {usage.output_tokens:,} out"
     rows["model"] = f"{plural(usage.calls, 'paid call')} · {tokens} · {format_cost(usage.cost_usd)}"
     if None not in (usage.cost_usd, spent_usd) and format_cost(spent_usd) != format_cost(usage.cost_usd):
@@ -152,16 +149,13 @@ def _count_causes(tally: Tally) -> Counter[str]:
     )
 
 
-def _count_modules(tally: Tally) -> tuple[int, dict[str, int]]:
-    """Return the number of annotations whose test ran in its module, and the numbers of the others by reason."""
-    counts = Counter({name: labels.total() for name, labels in tally.modules.items()})
-    inside = counts.pop(IN_MODULE, 0)
-    return inside, {name.removeprefix(ALONE): count for name, count in counts.most_common()}
+def _count_modules(tally: Tally) -> dict[str, int]:
+    return {place: labels.total() for place, labels in tally.modules.items()}
 
 
 def _round(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)
 
 
-def _list_counts(counts: Mapping[str, int], separator: str = " · ") -> str:
-    return separator.join(f"{count} {one_line(name, 60)}" for name, count in Counter(counts).most_common())
+def _list_counts(counts: Mapping[str, int]) -> str:
+    return " · ".join(f"{count} {one_line(name, 60)}" for name, count in Counter(counts).most_common())

@@ -18,7 +18,6 @@ from agent.types import Annotation, Cause, ModuleContext, Pair, TestReport, Usag
 LabelAndGold = tuple[int | None, int]
 # ways to group the pairs that have a gold label
 GROUPINGS = ("decided_by", "evidence", "tests", "stand_ins", "overrides")
-IN_MODULE, ALONE = "in its module", "alone: "
 _MAX_REASONS = 30
 _MAX_NAMES = 20_000
 _REPAIRABLE = (Cause.PROGRAM, Cause.DEPENDENCY)
@@ -198,10 +197,9 @@ class Tally:
             self._add_test(observation, annotation.test)
         if observation.has_program:
             self._add_program(observation)
-        if annotation.module_context is not None:
-            place = describe_place(annotation.module_context, short=True)
+        if place := describe_place(annotation.module_context, short=True):
             is_known = place in self.modules or len(self.modules) < _MAX_REASONS
-            self.modules[place if is_known else f"{ALONE}other reasons"][observation.label] += 1
+            self.modules[place if is_known else "alone: other reasons"][observation.label] += 1
         self.repairs += annotation.repairs
         self.stand_ins += len(annotation.stand_ins)
         self.usage += annotation.usage
@@ -322,11 +320,13 @@ class Tally:
                 model = programs = 0.0
 
 
-def describe_place(context: ModuleContext, *, short: bool = False) -> str:
+def describe_place(context: ModuleContext | None, *, short: bool = False) -> str:
     """Return where a test ran: in its module, or alone for a reason. If `short`, omit the import path and details."""
+    if context is None:
+        return ""
     if context.module is not None:
-        return IN_MODULE if short else f"{IN_MODULE} ({context.module})"
-    return ALONE + (context.reason.partition(":")[0].strip() if short else context.reason)
+        return "in its module" if short else f"in its module ({context.module})"
+    return "alone: " + (context.reason.partition(":")[0].strip() if short else context.reason)
 
 
 def _describe_run(test: TestReport, history: History | None) -> str:

@@ -157,16 +157,12 @@ def describe_path(annotation: Annotation, history: History | None) -> list[str]:
         "" if verdict is None else f"screened {verdict.value}{', audited' * annotation.audited}",
         f"re-asked {reasks}×" if reasks else "",
         _describe_repair(annotation, history),
-        _describe_place(annotation),
+        describe_place(annotation.module_context),
         "" if test is None else _describe_test(test),
         "" if test is None else _describe_introspection(test),
         "" if error is None else f"{error.type}: {error.message}",
     )
     return [stage for stage in stages if stage]
-
-
-def _describe_place(annotation: Annotation) -> str:
-    return "" if annotation.module_context is None else describe_place(annotation.module_context)
 
 
 def _describe_repair(annotation: Annotation, history: History | None) -> str:
@@ -248,7 +244,7 @@ def _collect_grounds(annotation: Annotation) -> dict[str, str]:
         "audited": "" if verdict is None else f"screener verdict: {verdict.value}",
         "choice": annotation.document.choice if isinstance(annotation.document, Preference) else "",
         "reading": annotation.reading,
-        "tested": _describe_place(annotation),
+        "tested": describe_place(annotation.module_context),
         "stand-ins": ", ".join(annotation.stand_ins),
         "installed": ", ".join(annotation.installed),
     }
