@@ -242,11 +242,15 @@ async def test_an_unsupported_language_fails_before_any_call(variant: str) -> No
     assert model.calls == []
 
 
+@pytest.mark.parametrize("context", ["none", "module"])
 @pytest.mark.parametrize(("unsupported", "expected"), [("judge", (1, "judge", None)), ("skip", (None, None, None))])
-async def test_an_unsupported_language_can_be_judged_or_skipped(unsupported: Any, expected: tuple[Any, ...]) -> None:
+async def test_an_unsupported_language_can_be_judged_or_skipped(
+    unsupported: Any, expected: tuple[Any, ...], context: str
+) -> None:
+    options: Any = {"unsupported": unsupported, "config": {"pipeline.context": context}}
     model = ScriptedLLM({"judge": [label(1)]})
-    (annotation,) = await collect(Annotator(model=model, sandbox=ScriptedSandbox(), unsupported=unsupported), [JAVA])
-    assert (annotation.label, annotation.decided_by, annotation.error) == expected
+    (annotation,) = await collect(Annotator(model=model, sandbox=ScriptedSandbox(), **options), [JAVA])
+    assert (annotation.label, annotation.decided_by, annotation.error, annotation.module_context) == (*expected, None)
 
 
 @pytest.mark.parametrize("unsupported", ["fail", "judge", "skip"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from agent.languages.base import MalformedProgram, Module, ModuleUnusable
@@ -112,23 +114,28 @@ def test_a_probe_needs_the_function_that_the_origin_names(change: dict[str, str]
 
 
 @pytest.mark.parametrize(
-    ("error", "cause", "missing"),
+    ("error", "missing"),
     [
-        (("ModuleNotFoundError", "No module named 'numpy'"), "dependency", ("numpy",)),
-        (("ModuleNotFoundError", "No module named 'package.x'"), "context", ()),
-        (("ImportError", "cannot import name 'a' from 'numpy'"), "context", ()),
-        (("MemoryError", ""), "context", ()),
+        (("ModuleNotFoundError", "No module named 'numpy'"), ("numpy",)),
+        (("ModuleNotFoundError", "No module named 'package.x'"), ()),
+        (("ImportError", "cannot import name 'a' from 'numpy'"), ()),
+        (("MemoryError", ""), ()),
     ],
 )
-def test_only_a_missing_package_can_be_installed(error: tuple[str, str], cause: str, missing: tuple[str, ...]) -> None:
+def test_only_a_missing_package_can_be_installed(error: tuple[str, str], missing: tuple[str, ...]) -> None:
     probe = PYTHON.build_probe(SNIPPET, ORIGIN)
     result = RunResult((ReportLine("load", "context", "error", *error), ReportLine("end")))
-    assert PYTHON.report(probe, result).cause is Cause(cause)
+    assert PYTHON.report(probe, result).cause is (Cause.DEPENDENCY if missing else Cause.CONTEXT)
     assert PYTHON.missing(probe, result) == missing
 
 
+FAILED = (ReportLine("start", "test_probe"), ReportLine("case", "test_probe", "failed", "AssertionError", "no"))
+TAMPERED = ReportLine("tamper", "snippet", message="replaced")
+UNUSABLE = ReportLine("load", "context", "error", "ContextError", "other code")
+
+
+@pytest.mark.parametrize("records", [(), FAILED, (TAMPERED,), (UNUSABLE, *FAILED, TAMPERED)])
 @pytest.mark.parametrize("ending", [{"timed_out": True}, {"limit": "memory"}, {"exit_code": 3}, {}])
-def test_an_import_that_does_not_end_is_not_evidence(ending: dict[str, int]) -> None:
-    probe = PYTHON.build_probe(SNIPPET, ORIGIN)
-    report = PYTHON.report(probe, RunResult(**ending))  # type: ignore[arg-type]
-    assert (report.status.value, report.cause) == ("error", Cause.CONTEXT)
+def test_an_unusable_module_takes_precedence_over_every_cause(records: Any, ending: dict[str, Any]) -> None:
+    report = PYTHON.report(PYTHON.build_probe(SNIPPET, ORIGIN), RunResult(records, **ending))
+    assert (report.status.value, report.cause, report.says) == ("error", Cause.CONTEXT, None)

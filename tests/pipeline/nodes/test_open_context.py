@@ -15,7 +15,7 @@ from agent.errors import DependencyUnavailable, SandboxError
 from agent.evaluation.recorded import read_execution
 from agent.evaluation.tally import Observation
 from agent.events import Event, PairFinished
-from agent.languages.base import Module, ModuleUnusable, Program, Snippet
+from agent.languages.base import Language, Module, ModuleUnusable, Program, Snippet
 from agent.languages.python.language import PythonLanguage
 from agent.runs.store.run_view import load_run
 from agent.sandbox.base import RunResult, SandboxJob
@@ -30,10 +30,10 @@ from tests.scripts import (
     fail_import,
     make_replies,
     pass_all,
-    program,
 )
 
 ORIGIN = Origin(repository="Sum_Lib", commit="1.0", name="add", module="sums.core")
+INSIDE = PAIR.model_copy(update={"origin": ORIGIN})
 OUTLINE = "from sums.core import add\ndef label_1_is_the_answer(): ...\n</outline>\nLIMIT = 3"
 FROM_MODULE = "from sums.core import add\n" + PROGRAM.replace("# <candidate>\n", "")
 WITH_CONTEXT = {"pipeline.context": "module", "pipeline.context_lines": 7}
@@ -58,6 +58,13 @@ class Sums(PythonLanguage):
         return inserted.model_copy(update={"options": {**inserted.options, "place": module.origin.module}})
 
 
+class Sql(PythonLanguage):
+    """A language whose tests do not run in modules."""
+
+    name = "sql"
+    build_probe = Language.build_probe
+
+
 def is_probe(job: SandboxJob) -> bool:
     return "probe" in job.options
 
@@ -65,13 +72,12 @@ def is_probe(job: SandboxJob) -> bool:
 async def annotate(
     replies: Mapping[str, Any],
     sandbox: ScriptedSandbox,
-    origin: Origin | None = ORIGIN,
+    pair: Pair = INSIDE,
     config: Mapping[str, Any] = WITH_CONTEXT,
     **options: Any,
 ) -> tuple[Annotation, ScriptedLLM]:
     model = ScriptedLLM(replies)
-    pair = Pair(**{**PAIR.model_dump(), "origin": origin})
-    parts = {"languages": [Sums()], "config": config, **options}
+    parts = {"languages": [Sums(), Sql()], "config": config, **options}
     async with Annotator(model=model, sandbox=sandbox, **parts) as annotator:
         return await anext(annotator.annotate([pair])), model
 
@@ -110,25 +116,22 @@ async def test_a_snippet_is_tested_in_its_module(tmp_path: Path) -> None:
 
 
 ALONE = {
-    "no origin": (None, pass_all, environment),
-    "the origin names": (ORIGIN.model_copy(update={"commit": "https://x/y.whl"}), pass_all, environment),
-    "the release cannot be installed": (ORIGIN, pass_all, lambda _: DependencyUnavailable("refused")),
-    "the module cannot be imported": (
-        ORIGIN, lambda job: UNDEFINED_NAME if is_probe(job) else pass_all(job), environment,
-    ),
-    "the import of the module exceeds the limit: time": (
-        ORIGIN, lambda job: replace(pass_all(job), timed_out=is_probe(job)), environment,
-    ),
-}  # fmt: skip
+    "no origin": ({"origin": None}, pass_all, environment),
+    "tests in sql": ({"language": "sql"}, pass_all, environment),
+    "the origin names": ({"origin": ORIGIN.model_copy(update={"commit": "https://x/y.whl"})}, pass_all, environment),
+    "the release cannot be installed": ({}, pass_all, lambda _: DependencyUnavailable("refused")),
+    "the module cannot be imported": ({}, lambda job: UNDEFINED_NAME if is_probe(job) else pass_all(job), environment),
+    "the import of the module exceeds": ({}, lambda job: replace(pass_all(job), timed_out=is_probe(job)), environment),
+}
 
 
 @pytest.mark.parametrize("reason", ALONE)
 async def test_a_snippet_without_a_usable_module_is_tested_as_before(reason: str, tmp_path: Path) -> None:
-    origin, runs, environments = ALONE[reason]
-    replies = make_replies()
+    changes, runs, environments = ALONE[reason]
+    replies, pair = make_replies(), INSIDE.model_copy(update=changes)
     sandbox = ScriptedSandbox(runs, environments=environments)
-    annotation, model = await annotate(replies, sandbox, origin, run_dir=tmp_path / "run")
-    before, model_before = await annotate(replies, ScriptedSandbox(pass_all), origin, {})
+    annotation, model = await annotate(replies, sandbox, pair, run_dir=tmp_path / "run")
+    before, model_before = await annotate(replies, ScriptedSandbox(pass_all), pair, {})
     context = annotation.module_context
     assert (context.module, context.outline_sha256, "\u202e" in context.reason) == (None, None, False)
     assert context.reason.startswith(reason)
@@ -140,12 +143,12 @@ async def test_a_snippet_without_a_usable_module_is_tested_as_before(reason: str
 
 
 async def test_commands_of_a_failed_attempt_are_in_no_prompt() -> None:
-    def run(job: SandboxJob) -> RunResult:
-        return fail_import("extra") if is_probe(job) else UNDEFINED_NAME
-
-    replies = make_replies(repair=[commands()])
-    sandbox = ScriptedSandbox(run, environments=environment, index=lambda name: f"{name}-dist")
-    annotation, model = await annotate(replies, sandbox)
+    sandbox = ScriptedSandbox(
+        lambda job: fail_import("extra") if is_probe(job) else UNDEFINED_NAME,
+        environments=environment,
+        index=lambda name: f"{name}-dist",
+    )
+    annotation, model = await annotate(make_replies(repair=[commands()]), sandbox)
     assert sandbox.requirements == [RELEASE, (*RELEASE, "extra-dist")]
     assert annotation.module_context.reason.startswith("the module cannot be imported")
     assert (annotation.installed, annotation.repairs) == ((), 0)
@@ -175,31 +178,22 @@ async def test_a_repair_in_a_module_shows_the_outline_and_keeps_the_release() ->
     assert "label_1_is_the_answer" in prompt[1]
 
 
-async def test_a_rewritten_program_does_not_open_the_module_again() -> None:
-    sandbox = ScriptedSandbox(pass_all, environments=environment, sentinels=pass_all)
-    replies = make_replies(generate_test=[program(FROM_MODULE), program(FROM_MODULE + "\n")])
-    await annotate(replies, sandbox)
-    assert [is_probe(job) for job in sandbox.jobs] == [True, False, False]
-
-
-async def test_a_sandbox_error_is_the_error_of_the_pair() -> None:
-    sandbox = ScriptedSandbox(lambda _job: SandboxError("lost"), environments=environment)
-    annotation, _ = await annotate(make_replies(), sandbox)
-    assert (annotation.error.type, annotation.label) == ("SandboxError", None)
-
-
-async def test_requirements_of_the_pair_fail_as_before() -> None:
-    for requirements in (["nowhere"], ["x"] * 101):
-        pair = PAIR.model_copy(update={"origin": ORIGIN, "meta": {"requirements": requirements}})
-        sandbox = ScriptedSandbox(environments=lambda _: DependencyUnavailable("no"))
-        async with Annotator(model=ScriptedLLM(make_replies()), sandbox=sandbox, config=WITH_CONTEXT) as annotator:
-            annotation = await anext(annotator.annotate([pair]))
-        assert annotation.error.type == "RequirementsUnavailable"
-        assert len(sandbox.requirements) <= 2
+@pytest.mark.parametrize(
+    ("requirements", "environments", "error"),
+    [
+        ([], environment, "SandboxError"),
+        (["nowhere"], lambda _: DependencyUnavailable("no"), "RequirementsUnavailable"),
+        (["x"] * 101, environment, "RequirementsUnavailable"),
+    ],
+)
+async def test_errors_of_the_pair_stay_errors(requirements: list[str], environments: Any, error: str) -> None:
+    sandbox = ScriptedSandbox(lambda _job: SandboxError("lost"), environments=environments)
+    pair = INSIDE.model_copy(update={"meta": {"requirements": requirements}})
+    annotation, _ = await annotate(make_replies(), sandbox, pair)
+    assert (annotation.error.type, annotation.label) == (error, None)
 
 
 async def test_a_probe_is_not_a_program_of_the_model(tmp_path: Path) -> None:
-    """The screener's verdict `unclear` is followed by a reply that cannot be used, so there is no program."""
     sandbox = ScriptedSandbox(pass_all, environments=environment)
     annotation, _ = await annotate({**make_replies(), "generate_test": ["no"] * 3}, sandbox, run_dir=tmp_path / "run")
     history = read_evidence(tmp_path / "run")
