@@ -75,9 +75,8 @@ def test_hostile_pairs_have_the_same_rows_in_all_formats(pairs: list[Pair], reas
             # adjacent halves of a surrogate pair are read as one character
             texts = {"id": pair.id, "query": pair.query, "code": pair.code, "context": pair.context, "reason": reason}
             assert {name: row.get(name) for name in texts} == {name: normalise(text) for name, text in texts.items()}
-            assert len(line) == 4 + (pair.context is not None) + (pair.origin is not None) + len(pair.meta) + len(
-                RESULT_COLUMNS
-            )
+            optional = (pair.context is not None) + (pair.origin is not None)
+            assert len(line) == 4 + optional + len(pair.meta) + len(RESULT_COLUMNS)
 
 
 def normalise(text: str | None) -> str | None:
@@ -112,19 +111,9 @@ def test_input_fields_come_before_results(tmp_path: Path) -> None:
 def test_input_fields_with_reserved_names_get_a_prefix(tmp_path: Path) -> None:
     metas = {"label": 0, "input_label": "x", "query": "other", "input_year": 1, "origin": "here"}
     export, rows = export_tables(tmp_path, make_run(tmp_path / "run", make_pairs(metas)))
-    names = [
-        "id",
-        "query",
-        "code",
-        "language",
-        "input_label",
-        "input_input_label",
-        "input_query",
-        "input_year",
-        "origin",
-    ]
-    assert list(export.columns) == [*names, *RESULT_COLUMNS]
-    assert [rows[0][name] for name in names[4:]] == [0, "x", "other", 1, "here"]
+    names = ["input_label", "input_input_label", "input_query", "input_year", "origin"]
+    assert list(export.columns) == ["id", "query", "code", "language", *names, *RESULT_COLUMNS]
+    assert [rows[0][name] for name in names] == [0, "x", "other", 1, "here"]
     assert (rows[0]["query"], rows[0]["label"]) == ("q0", 1)
 
 

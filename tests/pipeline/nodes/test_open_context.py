@@ -94,18 +94,12 @@ async def test_a_snippet_is_tested_in_its_module(tmp_path: Path) -> None:
     assert annotation.test.status is Status.PASSED
     digest = hashlib.sha256(OUTLINE.encode()).hexdigest()
     assert annotation.module_context == ModuleContext(module="sums.core", outline_sha256=digest)
-    assert annotation.installed == ("Sum_Lib==1.0==1",)
     assert sandbox.requirements == [RELEASE]
     assert [job.options.get("place") for job in sandbox.jobs] == [None, "sums.core"]
     history = read_evidence(tmp_path / "run")
     assert [execution.purpose for execution in history.executions] == ["probe", "test", "sentinel"]
-    assert [visit.outcome for visit in history.node_runs if visit.node == "open_context"] == ["in_module"]
     assert (len(history.programs), history.probes) == (2, {0})
     assert next(event for event in events if isinstance(event, PairFinished)).executions == 1
-    with load_run(tmp_path / "run") as view:
-        recorded = read_execution(view, "1")
-    assert recorded is not None
-    assert recorded.program.options["place"] == "sums.core"
     system, user = read_prompts(model)[1][1:]
     assert "<candidate>" not in system + user
     block = user[user.index("<outline id=") : user.index("</outline id=")]
