@@ -220,17 +220,15 @@ def _open_objects(git: str, clone: Path) -> Iterator[_Objects]:
 
 def _find_clones(folder: Path) -> Mapping[str, Sequence[Path]]:
     """Return the git folders of the clones in a folder, keyed by repository."""
-    clones, pending = defaultdict[str, list[Path]](list), [folder]
-    while pending:
-        path = pending.pop()
-        git = next((candidate for candidate in (path / ".git", path) if _is_repository(candidate)), None)
-        place = path.relative_to(folder)
+    clones = defaultdict[str, list[Path]](list)
+    for path, folders, _ in os.walk(folder):
+        place = Path(path).relative_to(folder)
+        git = next((git for git in (Path(path, ".git"), Path(path)) if _is_repository(git)), None)
         if git is not None:
             for name in {normalise_repository(_read_url(git)), normalise_repository(str(place).replace("__", "/"))}:
                 clones[name].append(git)
-        elif len(place.parts) < _CLONE_DEPTH:
-            with suppress(OSError), os.scandir(path) as entries:
-                pending += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        if git is not None or len(place.parts) == _CLONE_DEPTH:
+            folders.clear()
     clones.pop("", None)
     return dict(clones)
 
@@ -246,8 +244,9 @@ def _is_repository(path: Path) -> bool:
 def _read_url(git: Path) -> str:
     """Return the URL of the remote `origin` in a clone's configuration, which git does not read."""
     with suppress(OSError), (git / "config").open("rb") as stream:
-        match = _URL.search(stream.read(64 << 10))
-    return "" if match is None else match[1].decode("utf-8", "replace")
+        if match := _URL.search(stream.read(64 << 10)):
+            return match[1].decode("utf-8", "replace")
+    return ""
 
 
 def _find_module(files: Collection[str], origin: Origin) -> tuple[str, str]:

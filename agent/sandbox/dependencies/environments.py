@@ -250,7 +250,7 @@ class WheelEnvironments(EnvironmentBuilder):
                         lock = await self._uv.install(distributions, target, tree, offline=not self._policy.network)
                 if not (lock or repositories):
                     raise DependencyUnavailable("the markers of all requirements exclude this interpreter")
-                key = await asyncio.to_thread(_hash_tree, tree, str(target.tag), repositories)
+                key = await asyncio.to_thread(_hash_tree, tree, "\n".join((str(target.tag), *repositories)))
                 if await self._store.find_lock(key) is None:
                     for repository in repositories:
                         if (checkouts := self._policy.checkouts) is None:
@@ -280,16 +280,14 @@ def _read_resolution(path: Path) -> tuple[str, float]:
     return "", 0.0
 
 
-def _hash_tree(tree: Path, interpreter: str, repositories: Sequence[str]) -> str:
-    """Return the key of an installed tree, without the files of repositories, which their commits identify.
+def _hash_tree(tree: Path, parameters: str) -> str:
+    """Return the key of an installed tree: a hash of its RECORD files, which contain the hash of every file.
 
-    The key is a hash of the RECORD files, which contain the hash of every file.
+    `parameters` is hashed, too: the interpreter, and the repositories, whose commits identify their files.
     """
-    digest = hashlib.sha256(interpreter.encode())
+    digest = hashlib.sha256(parameters.encode())
     for record in sorted(tree.glob("*.dist-info/RECORD")):
         lines = record.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
         files = sorted(line for line in lines if not _VARYING.match(line))
         digest.update("\n".join(["", *files]).encode("utf-8", "surrogateescape"))
-    for repository in repositories:
-        digest.update(f"\n{repository}".encode())
     return digest.hexdigest()[:40]
