@@ -14,7 +14,7 @@ from agent.languages.python.language import PythonLanguage
 from agent.pipeline.nodes.execute import mark_unexercised
 from agent.sandbox.base import Environment, RunResult, Sandbox, SandboxBackend
 from agent.types import Cause, Origin, Status
-from tests.sandbox.traps import FILES, REPOSITORY, TRAPS, VERSION, Trap
+from tests.sandbox.traps import FILES, REPOSITORY, TRAPS, UNUSABLE, VERSION, Trap
 from tests.sandbox.wheelhouse import make_wheel, use_folder
 
 PYTHON = PythonLanguage()
@@ -77,7 +77,7 @@ async def test_a_trap(shared_sandbox: Sandbox, environment: Environment, trap: T
     outcomes = " ".join(case.outcome for case in report.cases)
     assert f"{report.status}/{report.cause}: {outcomes}" == trap.report, report
     assert (program.stand_ins, report.introspection) == (trap.stand_ins, trap.introspection)
-    assert (module is None) == (report.cause in (Cause.CONTEXT, Cause.DEPENDENCY))
+    assert (module is None) == (trap.report in (UNUSABLE, "error/dependency: not_run"))
 
 
 async def test_the_source_is_reported_before_the_module_runs(shared_sandbox: Sandbox, environment: Environment) -> None:

@@ -124,7 +124,8 @@ patch()
 """
 WRONG = 'def wrong(x):\n    raise ValueError("wrong")\n'
 FILES = {
-    "trapns/inner/mod.py": "def plain(x):\n    return x + OTHER\nOTHER = 1\n",
+    "trapns/inner/mod.py": "def plain(x):\n    return x + OTHER\nOTHER = 1\n"
+    "def lazy(x):\n    import trapns.other\ndef old(x):\n    return unicode(x)\n",
     "trappkg/__init__.py": "from .core import *\nfrom . import core\nfrom .core import public as exported\n"
     "def __getattr__(name):\n    if name != 'lazy':\n        raise AttributeError(name)\n"
     "    import importlib\n    return importlib.import_module('.lazy', __name__)\n",
@@ -234,6 +235,8 @@ TRAPS = {
     ),
     "lazy module": in_file("trappkg/lazy.py", "late", "late(1) == __import__('trappkg').lazy.late(1) == 101"),
     "namespace package": in_file("trapns/inner/mod.py", "plain", "plain(1) == 2"),
+    "missing part of a namespace": in_file("trapns/inner/mod.py", "lazy", "lazy(1)", "error/context: error"),
+    "name of Python 2": in_file("trapns/inner/mod.py", "old", "old(1)", "error/context: error"),
     "patched built-in": in_file("trappkg/patching.py", "size", "size([1]) == 3", UNUSABLE),
     "exit at import": in_file("trappkg/exits.py", "f", "f(1) == 1", UNUSABLE),
     "end of the process": in_file("trappkg/dies.py", "f", "f(1) == 1", UNUSABLE),

@@ -23,8 +23,11 @@ _CANNOT_IMPORT = re.compile(
     r"cannot import name '(?P<name>\w+)' from (?:partially initialized module )?'(?P<module>[\w.]+)'"
 )
 NO_MODULE_ATTRIBUTE = re.compile(r"module '(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'")
+NO_ATTRIBUTE = re.compile(r"(?:type object )?'(?P<type>\w+)' (?:object )?has no attribute '(?P<name>\w+)'")
+NOT_DEFINED = re.compile(r"name '(\w+)' is not defined")
 _NO_LIBRARY = re.compile(r"cannot open shared object file")
 _IN_PROGRAM = re.compile(rf"\({re.escape(PROGRAM_FILE)}, line \d+\)$")
+_DICTIONARIES = ("dict", "OrderedDict", "defaultdict", "Counter")
 _SYNTAX_ERRORS = ("SyntaxError", "IndentationError", "TabError")
 
 
@@ -48,25 +51,24 @@ def find_missing_modules(program: Program, result: RunResult) -> tuple[str, ...]
 def judge_import(record: ReportLine, tree: ast.Module, module: str = "") -> Cause | None:
     """Return the cause of an import error, or None if the frames of the traceback determine it.
 
-    The package of `module`, in which the snippet runs, is complete.
+    Nothing can be added to the package of `module`, in which the snippet runs.
     """
     if not _is_import_error(record):
         return None
     message = record.message
     match = _NO_MODULE.match(message)
-    if message.startswith("attempted relative import") or (match and match[1].partition(".")[0] in PYTHON2_MODULES):
+    if message.startswith("attempted relative import") or is_of_python2(record):
         return Cause.PROGRAM
     named = match or _CANNOT_IMPORT.search(message)
     if named and module and is_in_package(named[named.lastindex or 1], module):
-        return None
+        return Cause.CONTEXT
     # nothing is missing after `import os.nothing`
     is_wrong = match and is_stdlib(match[1]) and message.endswith("is not a package")
     if (match and not is_wrong) or find_missing_module(record) is not None or _NO_LIBRARY.search(message):
         return Cause.DEPENDENCY
     if match := _CANNOT_IMPORT.search(message):
-        name, source = match["name"], match["module"]
-        root = source.partition(".")[0]
-        if root in find_provided_modules(tree) or name in python2.ATTRIBUTES.get(source, ()):
+        root = match["module"].partition(".")[0]
+        if root in find_provided_modules(tree):
             return Cause.PROGRAM
         return Cause.DEPENDENCY if is_third_party(root) and root != "test_program" else None
     return None
@@ -91,6 +93,19 @@ def is_of_environment(record: ReportLine, frame: Frame, tree: ast.Module, module
     if any(node.lineno <= frame.line <= (node.end_lineno or 0) for node in statements):
         return is_in_library or kind in _SYNTAX_ERRORS
     return is_in_library and _is_import_error(record)
+
+
+def is_of_python2(record: ReportLine) -> bool:
+    """Return whether an exception shows that Python 3 lacks a name, module, attribute or method of Python 2."""
+    kind, message = get_kind(record), record.message
+    if kind == "NameError":
+        return (match := NOT_DEFINED.match(message)) is not None and match[1] in python2.NAMES
+    if _is_import_error(record) and (match := _NO_MODULE.match(message)):
+        return match[1].partition(".")[0] in PYTHON2_MODULES
+    if match := NO_MODULE_ATTRIBUTE.match(message) or _CANNOT_IMPORT.search(message):
+        return match["name"] in python2.ATTRIBUTES.get(match["module"], ())
+    match = NO_ATTRIBUTE.match(message)
+    return match is not None and match["type"] in _DICTIONARIES and match["name"] in python2.METHODS
 
 
 def explain(record: ReportLine) -> str:

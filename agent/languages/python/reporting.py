@@ -13,9 +13,9 @@ from functools import cached_property
 
 from agent.languages.base import Program
 from agent.languages.canonical import canonicalise
-from agent.languages.python import dependencies, python2
+from agent.languages.python import dependencies
 from agent.languages.python.cases import find_introspection, find_provided_modules
-from agent.languages.python.dependencies import NO_MODULE_ATTRIBUTE, PROGRAM_FILE
+from agent.languages.python.dependencies import NO_ATTRIBUTE, NO_MODULE_ATTRIBUTE, NOT_DEFINED, PROGRAM_FILE
 from agent.languages.python.insertion import MAX_PROGRAM
 from agent.languages.python.inspection import does_work_at_load
 from agent.languages.python.source import Definition, find_bound_names, get_start_line, parse
@@ -27,8 +27,6 @@ MAX_MESSAGE = 1_500
 
 # standard library modules that wait for threads, tasks or queues
 _WAITING = re.compile(r"/python3[^/]*/(?:(?:threading|queue|selectors)|(?:asyncio|concurrent/futures)/\w+)\.py$")
-_NOT_DEFINED = re.compile(r"name '(\w+)' is not defined")
-_NO_ATTRIBUTE = re.compile(r"(?:type object )?'(\w+)' (?:object )?has no attribute '(\w+)'")
 _BUILT_IN_CHANGED = re.compile(r"changed (?:builtins|unittest[\w.]*)\.(\w+)")
 
 _SEVERITY = (CaseOutcome.PASSED, CaseOutcome.NOT_RUN, CaseOutcome.FAILED, CaseOutcome.ERROR)
@@ -36,8 +34,10 @@ _OF_SNIPPET = "snippet"
 """The name of tamper records about the snippet's own functions and classes."""
 _OF_CONTEXT = "context"
 """The name of load records about the import of the snippet's module."""
-_REPAIRABLE = (Cause.DEPENDENCY, Cause.PROGRAM)
+_NO_EVIDENCE = (Cause.CONTEXT, Cause.DEPENDENCY, Cause.PROGRAM)
+"""Causes that excuse the snippet, in order of precedence."""
 _LIMITS = {
+    "time": "the time limit was reached",
     "memory": "the memory limit was reached",
     "output": "the output limit was reached",
     "report": "the limit on reported results was reached",
@@ -99,13 +99,10 @@ def _find_incident(
     position = f"while {running} ran" if running else "after the last case" if ends else "before the first case"
     silent = blame.judge_silence(running, ends)
     if load is not None:
-        return _Incident(
-            Status.ERROR,
-            blame.judge_record(load),
-            _describe_load(program, blame, load),
-        )
+        return _Incident(Status.ERROR, blame.judge_record(load), _describe_load(program, blame, load))
     if blame.module and all(record.kind != "context" for record in result.records):
-        return _Incident(Status.ERROR, Cause.CONTEXT, _describe_import_end(result))
+        ending = _LIMITS.get("time" if result.timed_out else result.limit or "", "the process ended")
+        return _Incident(Status.ERROR, Cause.CONTEXT, f"{ending} while the snippet's module was imported")
     if result.timed_out:
         hang = blame.choose_stack(result.hang, result.hang_beside)
         cause = blame.judge_frames(hang) or silent
@@ -126,11 +123,6 @@ def _find_incident(
         )
         return _Incident(Status.ERROR, silent, f"the process {ending} {position} instead of running to completion")
     return None
-
-
-def _describe_import_end(result: RunResult) -> str:
-    reason = "the time limit was reached" if result.timed_out else _LIMITS.get(result.limit or "", "the process ended")
-    return f"{reason} while the snippet's module was imported"
 
 
 def _describe_load(program: Program, blame: Blame, load: ReportLine) -> str:
@@ -154,7 +146,7 @@ def _build_case(
         )
     elif not starts:
         return CaseResult(name=name, outcome=CaseOutcome.NOT_RUN)
-    return max(results, key=lambda case: (case.cause in _REPAIRABLE, _SEVERITY.index(case.outcome)))
+    return max(results, key=lambda case: (case.cause in _NO_EVIDENCE, _SEVERITY.index(case.outcome)))
 
 
 def _judge_record(program: Program, blame: Blame, name: str, record: ReportLine) -> CaseResult:
@@ -196,15 +188,13 @@ def _describe_location(program: Program, blame: Blame, frames: Sequence[Frame]) 
 def _decide_verdict(cases: Sequence[CaseResult], incident: _Incident | None) -> tuple[Status, Cause | None]:
     """Return the status and cause.
 
-    Order of precedence: the snippet's module, repairable causes, time limit, failures, errors, passes.
+    Order of precedence: causes that excuse the snippet, time limit, failures, errors, passes.
     """
     causes = {case.cause for case in cases}
     timed_out = incident is not None and incident.status is Status.TIMEOUT
     if incident is not None and not timed_out:
         causes.add(incident.cause)
-    if Cause.CONTEXT in causes:
-        return Status.ERROR, Cause.CONTEXT
-    for cause in _REPAIRABLE:
+    for cause in _NO_EVIDENCE:
         if cause in causes and not (timed_out and incident and cause is incident.cause):
             return Status.ERROR, cause
     if incident is not None and timed_out:
@@ -232,12 +222,14 @@ class Blame:
         if record.kind == "load" and record.name == _OF_CONTEXT:
             is_missing = cause is Cause.DEPENDENCY and dependencies.find_missing_module(record, self.module) is not None
             return Cause.DEPENDENCY if is_missing else Cause.CONTEXT
+        frame = find_innermost(record.frames)
+        if frame is None or not self.is_snippet_line(frame.line):
+            return Cause.PROGRAM if cause in (None, Cause.CONTEXT) else cause
+        if self.module and dependencies.is_of_python2(record):
+            return Cause.CONTEXT
         if cause is not None:
             return cause
         if self._lacks_scaffolding(record):
-            return Cause.PROGRAM
-        frame = find_innermost(record.frames)
-        if frame is None or not self.is_snippet_line(frame.line):
             return Cause.PROGRAM
         is_of_environment = dependencies.is_of_environment(record, frame, self.tree, self.module)
         return Cause.DEPENDENCY if is_of_environment else Cause.SNIPPET
@@ -296,19 +288,16 @@ class Blame:
         In its own module, a snippet needs only the objects that the program passes.
         """
         kind, message = dependencies.get_kind(record), record.message
-        if self.judge_frames(record.frames) is not Cause.SNIPPET:
-            return False
         if kind == "NameError":
-            match = None if self.module else _NOT_DEFINED.match(message)
+            match = None if self.module else NOT_DEFINED.match(message)
             return match is not None and match[1] not in find_bound_names(self._snippet)
         if kind != "AttributeError":
             return False
+        if dependencies.is_of_python2(record):
+            return True
         if match := NO_MODULE_ATTRIBUTE.match(message):
-            is_stand_in = match[1].partition(".")[0] in find_provided_modules(self.tree)
-            return is_stand_in or (not self.module and match[2] in python2.ATTRIBUTES.get(match[1], ()))
-        if match := _NO_ATTRIBUTE.match(message):
-            if match[2] in python2.METHODS and match[1] in ("dict", "OrderedDict", "defaultdict", "Counter"):
-                return not self.module
+            return match[1].partition(".")[0] in find_provided_modules(self.tree)
+        if match := NO_ATTRIBUTE.match(message):
             return match[1] in self._find_stand_ins() and match[2] not in self._find_snippet_attributes()
         return False
 

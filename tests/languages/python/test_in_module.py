@@ -8,7 +8,7 @@ import pytest
 
 from agent.languages.base import MalformedProgram, Module, ModuleUnusable
 from agent.languages.python.language import PythonLanguage
-from agent.sandbox.base import ReportLine, RunResult
+from agent.sandbox.base import Frame, ReportLine, RunResult
 from agent.types import Cause, Origin
 
 PYTHON = PythonLanguage()
@@ -129,12 +129,34 @@ def test_only_a_missing_package_can_be_installed(error: tuple[str, str], missing
     assert PYTHON.missing(probe, result) == missing
 
 
-FAILED = (ReportLine("start", "test_probe"), ReportLine("case", "test_probe", "failed", "AssertionError", "no"))
-TAMPERED = ReportLine("tamper", "snippet", message="replaced")
-UNUSABLE = ReportLine("load", "context", "error", "ContextError", "other code")
+@pytest.mark.parametrize(
+    ("error", "message", "cause"),
+    [
+        ("NameError", "name 'unicode' is not defined", "context"),
+        ("NameError", "name 'y' is not defined", "snippet"),
+        ("AttributeError", "'dict' object has no attribute 'has_key'", "context"),
+        ("AttributeError", "module 'itertools' has no attribute 'izip'", "context"),
+        ("AttributeError", "module 'package' has no attribute 'x'", "snippet"),
+        ("ModuleNotFoundError", "No module named 'urllib2'", "context"),
+        ("ModuleNotFoundError", "No module named 'package.x'", "context"),
+        ("ImportError", "cannot import name 'x' from 'package' (unknown location)", "context"),
+        ("ModuleNotFoundError", "No module named 'numpy'", "dependency"),
+    ],
+)
+def test_what_the_snippet_lacks_in_its_module_is_no_evidence(error: str, message: str, cause: str) -> None:
+    program = PYTHON.insert_in_module(TEST, SNIPPET, Module(ORIGIN, ""))
+
+    def judge(line: int) -> Cause | None:
+        ends = (
+            ReportLine("case", "test_a", "failed", "AssertionError", "", (Frame("program.py", 9),)),
+            ReportLine("case", "test_a", "error", error, message, (Frame("program.py", line), Frame("/env/x.py", 1))),
+        )
+        return PYTHON.report(program, RunResult((OPENED[0], *(ReportLine("start", "test_a"),) * 2, *ends))).cause
+
+    assert judge(program.last_line) is Cause(cause)
+    assert judge(9) is Cause("dependency" if cause == "dependency" else "program")
 
 
-@pytest.mark.parametrize("records", [(), FAILED, (TAMPERED,), (UNUSABLE, *FAILED, TAMPERED)])
 @pytest.mark.parametrize("ending", [{"timed_out": True}, {"limit": "memory"}, {"exit_code": 3}, {}])
 def test_an_unusable_module_takes_precedence_over_every_cause(records: Any, ending: dict[str, Any]) -> None:
     report = PYTHON.report(PYTHON.build_probe(SNIPPET, ORIGIN), RunResult(records, **ending))
