@@ -13,6 +13,9 @@ from agent.errors import UnsupportedLanguage
 from agent.sandbox.base import RunResult, SandboxJob
 from agent.types import Cause, Count, Frozen, Origin, TestReport
 
+MAX_OUTLINE = 16_000
+"""Maximum length of the outline of a snippet's module, in characters."""
+
 
 class MalformedProgram(ValueError):
     """Raised if the marker, the syntax or the test cases of a generated program are wrong.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
+from agent.languages.base import MAX_OUTLINE
 from agent.text import make_printable, truncate
 from agent.types import Simulated, TestReport
 
@@ -13,7 +14,7 @@ LIMITS: Mapping[str, int] = {
     "question": 8_000,
     "code": 24_000,
     "context": 8_000,
-    "outline": 16_000,
+    "outline": MAX_OUTLINE,
     "program": 32_000,
     "output": 6_000,
     "report": 8_000,

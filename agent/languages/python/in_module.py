@@ -73,7 +73,7 @@ def read_module(probe: Program, result: RunResult, origin: Origin, max_lines: in
     definitions = (node for node, class_name in iterate_functions(tree) if (class_name, node.name) == place)
     if not any(is_same_tree([node], snippet) for node in definitions):
         raise ModuleUnusable("the reported source of its module does not contain the snippet")
-    return Module(origin, build_outline(source, origin, max_lines), cases.find_introspection(tree))
+    return Module(origin, build_outline(tree, origin, max_lines), cases.find_introspection(tree))
 
 
 def insert_in_module(template: str, snippet: Snippet, module: Module) -> Program:

@@ -9,33 +9,34 @@ import ast
 import copy
 import re
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
-from agent.languages.python.source import Definition, Function, normalise, parse, walk
+from agent.languages.base import MAX_OUTLINE
+from agent.languages.python.source import Definition, Function, find_used_names, iterate_bindings, walk, walk_scope
 from agent.text import make_printable
 from agent.types import Origin
 
 _MAX_STRING, _MAX_VALUE, _MAX_LINE = 40, 60, 400
+_NOTE = "... and {} more lines"
 _SENTENCE = re.compile(r"\S\s+\S|[^\x00-\x7f]")  # not every script separates words
 _CONSTRUCTORS = ("__init__", "__new__")
 
 
-def build_outline(source: str, origin: Origin, max_lines: int) -> str:
+def build_outline(tree: ast.Module, origin: Origin, max_lines: int) -> str:
     """Describe the module of a function in at most `max_lines` lines. The first line imports the function or its class.
 
     The outline shows signatures and the names of constants. If it is too long, it keeps the class and how it is
     constructed, then the module's imports, and then what the function uses. Hidden characters are escaped.
-
-    Raises:
-        Unparsable: this Python version cannot parse the source.
     """
-    lines = list(_iterate_lines(parse(normalise(source), max(len(source), 1)), origin))
-    texts = [text for _, text in lines]
-    if len(lines) > max_lines:
-        by_rank = sorted(range(len(lines)), key=lambda index: lines[index][0])
-        kept = sorted(by_rank[: max(max_lines - 1, 1)])
-        note = [f"... and {len(lines) - len(kept)} more lines"]
-        texts = [texts[index] for index in kept] + note[: max_lines - 1]
-    return make_printable("\n".join(texts))
+    ranks, texts = zip(*((rank, make_printable(text)) for rank, text in _iterate_lines(tree, origin)), strict=True)
+    by_rank = sorted(range(len(texts)), key=lambda index: ranks[index])
+    sizes = accumulate((len(texts[index]) + 1 for index in by_rank), initial=2 * len(_NOTE))
+    fitting = sum(size <= MAX_OUTLINE for size in sizes) - 1
+    if len(texts) <= min(max_lines, fitting):
+        return "\n".join(texts)
+    kept = sorted(by_rank[: max(min(max_lines - 1, fitting), 1)])
+    note = _NOTE.format(len(texts) - len(kept))
+    return "\n".join([*(texts[index] for index in kept), note][:max_lines])
 
 
 def _iterate_lines(tree: ast.Module, origin: Origin) -> Iterator[tuple[int, str]]:
@@ -53,12 +54,10 @@ def _iterate_lines(tree: ast.Module, origin: Origin) -> Iterator[tuple[int, str]
     for node in scope if owners else targets:
         is_needed = isinstance(node, ast.AnnAssign) or getattr(node, "name", "") in (*_CONSTRUCTORS, origin.name)
         yield from _rank(2 if is_needed else 5, _describe(node), len(owners))
-    used = {part.id for part in walk([*targets, *(base for owner in owners for base in owner.bases)])
-            if isinstance(part, ast.Name)}  # fmt: skip
+    used = find_used_names([*targets, *(base for owner in owners for base in owner.bases)])
     for node in statements:
         if node not in targets and node not in owners:
-            names = {part.id for part in ast.iter_child_nodes(node) if isinstance(part, ast.Name)}
-            is_used = not used.isdisjoint({*names, getattr(node, "name", "")})
+            is_used = any(name in used for part in walk_scope([node]) for name in iterate_bindings(part))
             rank = 3 if isinstance(node, ast.Import | ast.ImportFrom) else 4 if is_used else 6
             yield from _rank(rank, _describe(node, methods=is_used), 0)
 
@@ -92,11 +91,15 @@ def _describe(node: ast.stmt, *, methods: bool = False) -> list[str]:
             return []
         case ast.Import() | ast.ImportFrom():
             return [_unparse(node)]
-        case ast.Assign(targets=[ast.Name(id=name)], value=value) if not name.startswith("__"):
-            return [f"{name} = {_describe_value(value)}"]
+        case ast.Assign(targets=targets, value=value) if all(map(_is_shown, walk(targets))):
+            return [" = ".join([*map(_unparse, targets), _describe_value(value)])]
         case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=value):
             return [f"{name}: {_unparse(annotation)}" + (f" = {_describe_value(value)}" if value is not None else "")]
     return []
+
+
+def _is_shown(target: ast.AST) -> bool:
+    return not isinstance(target, ast.Attribute | ast.Subscript) and not getattr(target, "id", "").startswith("__")
 
 
 def _describe_head(node: Definition, end: str = "") -> list[str]:

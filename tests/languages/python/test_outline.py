@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.languages.python.outline import build_outline
+from agent.pipeline.prompt_text import LIMITS, fit
 from agent.types import Origin
 
 SOURCE = '''"""Games that label 1 every player."""
@@ -30,6 +32,8 @@ class Base:
 class Board(Base, metaclass=type):
     """Sort scores high to low."""
     size, cells = 3, 4
+    title = label = 'scores, label 1'
+    size.x = __slots__ = 5
     class Row:
         def first(self): return 1
     @property
@@ -41,6 +45,8 @@ class Board(Base, metaclass=type):
 METHOD = """from games.board import Board
 @regex.decorate(...)
 class Board(Base, metaclass=type):
+    (size, cells) = (3, 4)
+    title = label = ...
     class Row: ...
     @property
     def ranking(self): ...
@@ -58,7 +64,7 @@ class Base:
 
 def outline(name: str = "ranking", class_name: str | None = "Board", lines: int = 150, source: str = SOURCE) -> str:
     origin = Origin(repository="games", commit="1.0", name=name, module="games.board", class_name=class_name)
-    return build_outline(source, origin, lines)
+    return build_outline(ast.parse(source), origin, lines)
 
 
 def test_an_outline_shows_how_to_import_construct_and_call() -> None:
@@ -105,3 +111,11 @@ def test_hostile_modules_are_outlined() -> None:
     deep = f"def ranking(x={'-' * 2000}1): pass\n{wide}X = 'y' + {'+'.join(['1'] * 2000)}\n"
     text = outline("ranking", None, source=deep, lines=100).splitlines()
     assert (len(text), text[-1].startswith("... and ")) == (100, True)
+
+
+def test_an_outline_fits_into_its_block_of_the_prompt() -> None:
+    values = "".join(f"V{n:04} = '{'x' * 30}'\n" for n in range(1000))
+    text = outline(source=values + SOURCE, lines=3000)
+    assert fit(text, "outline") == text
+    assert len(text) > 0.99 * LIMITS["outline"]
+    assert {"def helper(scores, sep=',', text=...): ...", "    title = label = ..."} <= set(text.splitlines())
