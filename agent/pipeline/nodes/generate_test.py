@@ -50,10 +50,11 @@ class GenerateTest(Node):
             return Step("snippet_error", {"snippet": snippet, "report": report})
         module = state.get("module")
         role = TEST if module is None else TEST_IN_MODULE
-        about_snippet = {"marker": tools.language.marker, "advice": snippet.advice}  # advice tells what to stand in for
         variables = {
             **collect_pair_variables(state, tools),
-            **(about_snippet if module is None else {"outline": module.outline}),
+            **({} if module is None else {"outline": module.outline}),
+            "marker": tools.language.marker,
+            "advice": snippet.advice if module is None else (),  # advice tells what to stand in for
             "weakness": state.get("weakness"),
         }
 
