@@ -40,6 +40,10 @@ from agent.types import Origin, Status
 _PROBE = "def test_probe():\n    pass\n"
 _SETTING = frozenset({"setattr", "delattr", "setitem", "delitem"})
 """Functions that patch an attribute or item. They are built-in, or methods of pytest's `monkeypatch`."""
+_PYTEST_PARTS = frozenset({"_pytest", "anyio", "iniconfig", "packaging", "pluggy", "pygments", "pytest"})
+"""Packages of which pytest or its plugins may import modules before the snippet's module is imported."""
+_PATCHING = frozenset({"mock", "mocker", "monkeypatch", "patch"})
+_IMPORTING = frozenset({"__import__", "import_module", "reload"})
 
 
 def build_probe(snippet: Snippet, origin: Origin) -> Program:
@@ -84,6 +88,8 @@ def insert_in_module(template: str, snippet: Snippet, module: Module) -> Program
     placement = _place("\n".join("" if is_marker(line) else line for line in lines), snippet)
     stand_ins = tuple(dict.fromkeys(_iterate_patches(placement)))
     program = cases.build_program(template, placement, _build_options(module.origin), stand_ins)
+    if "pytest" in program.options and (module.origin.module or "").partition(".")[0] in _PYTEST_PARTS:
+        raise MalformedProgram("pytest uses the candidate's own package; write the program without pytest")
     return program.model_copy(update={"introspection": module.introspection})
 
 
@@ -116,13 +122,16 @@ def _iterate_patches(placement: Placement) -> Iterator[str]:
     around = [node for node in placement.tree.body if node not in placement.statements]
     nodes = list(walk(around))
     imported = find_bound_names(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+    for node in nodes:
+        if isinstance(node, ast.Assign | ast.NamedExpr) and _is_imported(node.value, imported):
+            imported |= find_bound_names([node])
     yield from sorted(cases.find_provided_modules(ast.Module(around, [])))
     placed = [node for node in nodes if isinstance(node, ast.Attribute | ast.Call)]
     for node in sorted(placed, key=lambda node: (node.lineno, node.col_offset)):
         if isinstance(node, ast.Call):
             yield from _find_patch(node, imported)
-        elif not isinstance(node.ctx, ast.Load) and (path := _find_path(node, imported)):
-            yield path
+        elif not isinstance(node.ctx, ast.Load) and _is_imported(node, imported):
+            yield _unparse(node)
 
 
 def _find_patch(call: ast.Call, imported: frozenset[str]) -> Iterator[str]:
@@ -134,14 +143,19 @@ def _find_patch(call: ast.Call, imported: frozenset[str]) -> Iterator[str]:
     texts = [part.value for part in call.args[:2] if isinstance(part, ast.Constant) and isinstance(part.value, str)]
     if isinstance(target, ast.Constant):
         yield from (text for text in texts[:1] if "." in text and text.replace(".", "").isidentifier())
-    elif path := _find_path(target, imported):
-        yield ".".join([path, *texts])
+    elif owner in _PATCHING or not (owner or name in _SETTING) or _is_imported(target, imported):
+        yield ".".join([_unparse(target), *(texts if name != "patch" else [])])
 
 
-def _find_path(node: ast.expr, imported: frozenset[str]) -> str:
-    """Return an expression such as `a.b[...].c` as text, or an empty string unless its first name is imported."""
-    parts: list[str] = []
+def _is_imported(node: ast.expr, imported: frozenset[str]) -> bool:
+    """Return whether an expression such as `a.b[0].c` begins with an imported name or a call that imports a module."""
     while isinstance(node, ast.Attribute | ast.Subscript):
-        parts.append(f".{node.attr}" if isinstance(node, ast.Attribute) else "[...]")
         node = node.value
-    return "".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) and node.id in imported else ""
+    return get_last_name(node) in _IMPORTING if isinstance(node, ast.Call) else getattr(node, "id", "") in imported
+
+
+def _unparse(node: ast.expr) -> str:
+    try:
+        return ast.unparse(node)
+    except RecursionError:
+        return "..."

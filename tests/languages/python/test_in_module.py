@@ -18,9 +18,9 @@ SOURCE = "from functools import cache\n@cache\ndef f(x):\n    return x\n\nimport
 TEST = "from package.core import f\nimport requests\n\n\ndef test_a():\n    assert f(1) == 1\n"
 
 
-def insert(template: str) -> tuple[str, ...]:
+def insert(template: str, origin: Origin = ORIGIN) -> tuple[str, ...]:
     """Return what a program for the snippet patches."""
-    return PYTHON.insert_in_module(template + TEST, SNIPPET, Module(ORIGIN, "")).stand_ins
+    return PYTHON.insert_in_module(template + TEST, SNIPPET, Module(origin, "")).stand_ins
 
 
 @pytest.mark.parametrize("head", ["", '"""Doc."""\n', '"""Doc."""\nfrom __future__ import annotations\n'])
@@ -46,11 +46,18 @@ def test_the_snippet_is_below_the_docstring_and_the_imports_from_future(head: st
     ("code", "stand_ins"),
     [
         ("import package.core as m\nm.g = m.h.k = 1\ndel m.x\nn = m\n", ("m.g", "m.h.k", "m.x")),
-        ("import sys\nsys.modules['a'] = 1\nsys.modules['package'].g = 2\n", ("a", "sys.modules[...].g")),
+        ("import sys\nsys.modules['a'] = 1\nsys.modules['package'].g = 2\n", ("a", "sys.modules['package'].g")),
         ("import package as p\nsetattr(p, 'g', 1)\nsetattr(other, 'g', 1)\np.A().g = 1\n", ("p.g",)),
         ("def test_b(monkeypatch):\n    monkeypatch.setattr('package.core.g', 1)\n", ("package.core.g",)),
         ("from unittest import mock\n@mock.patch('package.g')\ndef test_b(g): pass\n", ("package.g",)),
         ("import package\ndef test_b(mocker): mocker.patch.object(package, 'g')\n", ("package.g",)),
+        ("import importlib as i\ni.import_module('package.core').g = 1\n", ("i.import_module('package.core').g",)),
+        ("import package.core as m\nn = m\nn.g = (a := n.A()).g = a.g = 1\n", ("n.g",)),
+        ("from unittest.mock import patch\n@patch(TARGET, 'x')\ndef test_b(): pass\n", ("TARGET",)),
+        ("def test_b(mocker): mocker.patch(f'{M}.g')\n", ("f'{M}.g'",)),
+        ("def test_b(monkeypatch): monkeypatch.setattr(find(), 'g', 1)\n", ("find().g",)),
+        ("import package as p\np" + ".a" * 600 + " = 1\n", ("...",)),
+        ("def test_b(): client.patch(URL)\n", ()),
         ("import requests\ndef test_b(): requests.patch('https://example.com/a.b')\n", ()),
     ],
 )  # fmt: skip
@@ -62,6 +69,11 @@ def test_patches_are_stand_ins(code: str, stand_ins: tuple[str, ...]) -> None:
 def test_a_program_that_does_not_parse_is_malformed(template: str) -> None:
     with pytest.raises(MalformedProgram):
         insert(template)
+
+
+def test_a_program_does_not_load_pytest_before_a_module_that_pytest_uses() -> None:
+    with pytest.raises(MalformedProgram):
+        insert("import pytest\n", ORIGIN.model_copy(update={"module": "pluggy._hooks"}))
 
 
 def read(*records: ReportLine, **ending: int) -> Module:
