@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
 from agent.languages.base import MAX_OUTLINE
-from agent.languages.python.source import Definition, Function, find_used_names, iterate_bindings, walk, walk_scope
+from agent.languages.python.source import Definition, Function, find_used_names, iterate_bindings, walk_scope
 from agent.text import make_printable
 from agent.types import Origin
 
 _MAX_STRING, _MAX_VALUE, _MAX_LINE = 40, 60, 400
 _NOTE = "... and {} more lines"
 _SENTENCE = re.compile(r"\S\s+\S|[^\x00-\x7f]")  # not every script separates words
+_NOT_SHOWN = re.compile(r"[.[]|\b__")
 _CONSTRUCTORS = ("__init__", "__new__")
 
 
@@ -91,15 +92,12 @@ def _describe(node: ast.stmt, *, methods: bool = False) -> list[str]:
             return []
         case ast.Import() | ast.ImportFrom():
             return [_unparse(node)]
-        case ast.Assign(targets=targets, value=value) if all(map(_is_shown, walk(targets))):
-            return [" = ".join([*map(_unparse, targets), _describe_value(value)])]
+        case ast.Assign(targets=targets, value=value):
+            names = " = ".join(map(_unparse, targets))
+            return [] if _NOT_SHOWN.search(names) else [f"{names} = {_describe_value(value)}"]
         case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=value):
             return [f"{name}: {_unparse(annotation)}" + (f" = {_describe_value(value)}" if value is not None else "")]
     return []
-
-
-def _is_shown(target: ast.AST) -> bool:
-    return not isinstance(target, ast.Attribute | ast.Subscript) and not getattr(target, "id", "").startswith("__")
 
 
 def _describe_head(node: Definition, end: str = "") -> list[str]:
