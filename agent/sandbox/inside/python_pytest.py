@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from agent.sandbox.inside.python_harness import FOLDER
     from agent.sandbox.inside.python_reports import report_case
 
 PHASES = 3
@@ -27,16 +28,15 @@ PLUGINS = (
 def make_pytest_runner(module: types.ModuleType) -> Callable[..., None]:
     """Return the function that runs pytest on the program's module."""
     import os
-    import tempfile
 
     import pytest
 
     run, environ, reporter = pytest.main, os.environ, Reporter()
+    make_folder, open_file, close = os.mkdir, os.open, os.close
     plugin = make_plugin(pytest, module, load_plugins(), reporter)
     # pytest needs a file, but it would load a file with the .py suffix as a second module
-    folder = tempfile.mkdtemp()
-    path = os.path.join(folder, "program")
-    open(path, "w").close()
+    folder = FOLDER + "-pytest"
+    path = folder + "/program"
     options = ["--noconftest", "--import-mode=importlib", "--rootdir=" + folder, "-c", os.devnull, "--capture=sys"]
     options += ["-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:faulthandler", path]
 
@@ -47,6 +47,8 @@ def make_pytest_runner(module: types.ModuleType) -> Callable[..., None]:
             environ.pop(name, None)
         environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         reporter.emit, reporter.check = emit, check
+        make_folder(folder)
+        close(open_file(path, os.O_CREAT))
         run(options, plugins=[plugin])
 
     return run_pytest
