@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import types
 from _operator import attrgetter
+from sys import getrefcount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,11 +40,14 @@ def prepare_forks(job: Any) -> Callable[[Callable[..., None], bool], None]:
     prepared = prepare(job, lambda *_, **__: None)
     if prepared is None or prepared.context is None:
         raise CodeKept("the module was not imported")
-    codes = [*iterate_codes(prepared.context.code)]
-    replacements = [*iterate_codes(compile_sentinels(prepared))]
+    sentinels = compile_sentinels(prepared)
+    codes, replacements = [*iterate_codes(prepared.context.code)], [*iterate_codes(sentinels)]
     if [*map(FIELDS, codes)] != [*map(FIELDS, replacements)]:
         raise CodeKept("the code of the snippet depends on its module")
-    functions = find_functions(dict(zip(map(id, codes), replacements)), prepared.snippet)
+    functions = find_functions(dict(zip(map(id, codes), zip(codes, replacements))), prepared.snippet)
+    # each replacement now has as many references as the functions and constants give the original
+    if [*map(getrefcount, codes)] != [*map(getrefcount, replacements)]:
+        raise CodeKept("the module keeps code of the snippet apart from its functions")
 
     def run_in_fork(emit: Callable[..., None], is_sentinel: bool) -> None:
         if is_sentinel:
@@ -82,7 +86,7 @@ def iterate_codes(code: Any) -> Iterator[Any]:
             yield from iterate_codes(part)
 
 
-def find_functions(replacements: dict[int, Any], snippet: range) -> list[tuple[Any, Any]]:
+def find_functions(replacements: dict[int, tuple[Any, Any]], snippet: range) -> list[tuple[Any, Any]]:
     """Return all functions with the snippet's code, with the code that replaces it in sentinel runs."""
     functions = []
     for item in gc.get_objects():
@@ -94,8 +98,7 @@ def find_functions(replacements: dict[int, Any], snippet: range) -> list[tuple[A
         else:
             continue
         if code.co_filename == NAME and code.co_firstlineno in snippet:
-            replacement = replacements.get(id(code))
-            if replacement is None or kind is not FUNCTION:
+            if id(code) not in replacements or kind is not FUNCTION:
                 raise CodeKept("other code was derived from the snippet, or the snippet is running")
-            functions.append((item, replacement))
+            functions.append((item, replacements[id(code)][1]))
     return functions
