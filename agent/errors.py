@@ -30,6 +30,7 @@
         │   ├── RunnerCrashed      the sandbox's first process exited or violated the protocol
         │   ├── ContainerLost      the container was killed or removed, or lost its connection
         │   ├── EnvironmentGone    the program's environment was removed from the store
+        │   ├── ForkRefused        the program must run in a fresh process in another sandbox
         │   └── EngineLost         the container engine does not respond
         ├── RequirementsUnavailable  the requirements in the pair's `meta` cannot be installed
         ├── SnippetTooLarge        the snippet exceeds the limits on length or nesting
@@ -221,6 +222,10 @@ class ContainerLost(SandboxError):
 
 class EnvironmentGone(SandboxError):
     """A program's environment was removed from the store."""
+
+
+class ForkRefused(SandboxError):
+    """A job with `fork` must run in a fresh process in another sandbox. The session always handles this error."""
 
 
 class EngineLost(SandboxError):

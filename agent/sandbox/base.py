@@ -54,10 +54,6 @@ class SandboxJob:
     fork: bool = False
 
 
-class ForkRefused(Exception):
-    """Raised for a job with `fork` that must run in a fresh process in another sandbox. The message is the reason."""
-
-
 class Command(Frozen):
     """One command of a repair and its outcome."""
 
@@ -100,7 +96,7 @@ class RunResult:
     If a signal ended the process, `exit_code` is None and `signal` is the signal's number. `limit` names the limit that
     the program exceeded (`memory`, `output` or `report`). `hang` is the main thread's stack at a timeout, if known.
     `hang_beside` contains the stacks of other threads and pending asyncio tasks. `shared` is true if the result was
-    reused from an identical run.
+    reused from an identical run. `forked` is true if the program ran in a fork (see `SandboxJob.fork`).
     """
 
     records: tuple[ReportLine, ...] = ()
@@ -115,6 +111,7 @@ class RunResult:
     truncated: bool = False
     seconds: float = 0.0
     shared: bool = False
+    forked: bool = False
 
     @property
     def clean(self) -> bool:

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
-from agent.errors import EnvironmentGone, RunnerCrashed, SandboxError
+from agent.errors import EnvironmentGone, ForkRefused, RunnerCrashed, SandboxError
 from agent.sandbox.base import (
     CommandResult,
-    ForkRefused,
     Frame,
     ReportLine,
     RunResult,
@@ -122,6 +121,7 @@ class ChannelSandbox(Sandbox):
         self._site_packages = site
         self._compiled = compiled
         self._unusable = ""
+        self._fork_secret = secrets.token_hex(16)
         self._prepared: str | None = None
         alive.add(self)
 
@@ -154,12 +154,13 @@ class ChannelSandbox(Sandbox):
         """Run a program. See `Sandbox.run`."""
         if job.environment is not None and not _KEY.fullmatch(job.environment):
             raise SandboxError(f"invalid environment key: {job.environment!r}")
-        key = secrets.token_hex(16)
+        secret, nonce = self._fork_secret if job.fork else secrets.token_hex(16), secrets.token_hex(16)
+        key = hashlib.blake2b(nonce.encode(), key=secret.encode()).digest()
         if job.harness != self._prepared:
             await self._prepare(job.harness)
         options = {**job.options, **({"site": "1"} if self._site_packages else {})}
         path = "" if job.environment is None else f"{_STORE}/{job.environment}"
-        fields = [str(self._limits.output), key, path, job.program]
+        fields = [str(self._limits.output), secret, nonce, path, job.program]
         fields += [str(len(job.cases)), *job.cases, *(part for item in options.items() for part in item)]
         response = await self._send(b"F" if job.fork else b"R", job.timeout, fields)
         hang, *other_stacks = _parse_stacks(response.decode(b"t"))
@@ -171,6 +172,7 @@ class ChannelSandbox(Sandbox):
             hang_beside=tuple(other_stacks),
             stdout=response.decode(b"o"),
             stderr=response.decode(b"e"),
+            forked=job.fork,
         )
 
     async def run_command(self, argv: Sequence[str], timeout: float) -> CommandResult:
@@ -275,7 +277,7 @@ def pack_frame(kind: bytes, payload: bytes) -> bytes:
     return kind + len(payload).to_bytes(4, "big") + payload
 
 
-def read_report(data: bytes, key: str, *, truncated: bool = False) -> tuple[ReportLine, ...]:
+def read_report(data: bytes, key: bytes, *, truncated: bool = False) -> tuple[ReportLine, ...]:
     """Parse a harness's report. A record that is not signed with the run's key and its own number counts as tampering.
 
     If `truncated` is true, the report may end within a record, because its writer was killed or it was too long.
@@ -297,9 +299,9 @@ def read_report(data: bytes, key: str, *, truncated: bool = False) -> tuple[Repo
     return tuple(records)
 
 
-def _parse_record(record: bytes, key: str, number: int) -> ReportLine:
+def _parse_record(record: bytes, key: bytes, number: int) -> ReportLine:
     tag, content = record[:_TAG], record[_TAG:]
-    signed = hashlib.blake2b(number.to_bytes(8, "big") + content, digest_size=_TAG, key=key.encode())
+    signed = hashlib.blake2b(number.to_bytes(8, "big") + content, digest_size=_TAG, key=key)
     fields = unpack(content) if hmac.compare_digest(tag, signed.digest()) else []
     if len(fields) < _FIXED:
         raise MalformedFrame("a record is not signed with the run's key and its own number")

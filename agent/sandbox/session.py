@@ -15,12 +15,12 @@ from agent.sandbox.base import (
     Checkout,
     CommandResult,
     Environment,
-    ForkRefused,
     RunResult,
     Sandbox,
     SandboxBackend,
     SandboxJob,
 )
+from agent.text import make_printable
 from agent.tracing import UNTRACED, Record, Tracer
 from agent.types import Origin
 
@@ -170,13 +170,13 @@ class SandboxSession:
         try:
             with self._translate_errors():
                 result = await (self._sandbox or await self._start_sandbox()).run(job)
-        except (SandboxError, ForkRefused) as error:
-            _log.info("no forks for this pair: %s", error)
+        except SandboxError as error:
+            _log.info("no forks for this pair: %s", make_printable(str(error)))
             self.forks = False
         else:
             # forks share the limit on memory with the process that they were forked from
             if result.limit != "memory" and result.exit_code != _NOT_STARTED:
-                self._was_forked = True
+                self._was_forked = result.forked
                 return result
         await self._release_sandbox()
         return None

@@ -85,8 +85,9 @@ async def test_a_run_sends_a_request_and_parses_the_response() -> None:
     async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await accept_harness(reader, writer)
         fields = await read_request(reader)
-        assert (fields[0], fields[7:]) == ("5.0", ["/envs/abc", "program", "1", "test_a", "key", "value"])
-        report = record(0, "case", "test_a", "passed", "", "", key=fields[6])
+        assert (fields[0], fields[8:]) == ("5.0", ["/envs/abc", "program", "1", "test_a", "key", "value"])
+        key = hashlib.blake2b(fields[7].encode(), key=fields[6].encode()).digest()
+        report = record(0, "case", "test_a", "passed", "", "", key=key)
         stack = b'Stack (most recent call first):\n  File "program.py", line 3 in f\n'
         stack += b'Other (most recent call first):\n  File "program.py", line 2 in h\n  File "x.py", line 1 in g\n'
         parts = [(b"o", b"out \xff"), (b"r", report[:7]), (b"e", b"err"), (b"r", report[7:]), (b"t", stack)]
@@ -215,13 +216,13 @@ async def test_a_harness_that_does_not_load_raises_a_sandbox_error() -> None:
             await channel.run(JOB)
 
 
-KEY = "0123456789abcdef"
+KEY = b"0123456789abcdef"
 
 
-def record(number: int, *fields: str, key: str = KEY) -> bytes:
+def record(number: int, *fields: str, key: bytes = KEY) -> bytes:
     """Return a record that is signed with a key."""
     content = pack(fields)
-    signed = hashlib.blake2b(number.to_bytes(8, "big") + content, digest_size=16, key=key.encode()).digest() + content
+    signed = hashlib.blake2b(number.to_bytes(8, "big") + content, digest_size=16, key=key).digest() + content
     return len(signed).to_bytes(4, "big") + signed
 
 
@@ -230,7 +231,7 @@ START, PASS, END_RECORD = (
     for number, fields in enumerate([("start", "test_a"), ("case", "test_a"), ("end", "")])
 )
 FORGED_REPORTS = {
-    "another key": (START + record(1, "end", "", "", "", "", key="0" * 16), 1),
+    "another key": (START + record(1, "end", "", "", "", "", key=b"0" * 16), 1),
     "a replayed record": (START + PASS + PASS, 2),
     "records in another order": (PASS + START + END_RECORD, 0),
     "a missing record": (START + END_RECORD, 1),

@@ -34,8 +34,34 @@ class Box:
     def get(self):
         return self.x + len(HELPERS)
 """
+FORGE = """\
+import _blake2, os, sys
+KEY = None
+
+def work(x):
+    if KEY is None:
+        raise ValueError(x)
+    records = [("case", "test_a", "passed"), ("start", "test_b", ""), ("case", "test_b", "passed"), ("end", "", "")]
+    for number, record in enumerate(records, 2):
+        parts = [part.encode() for part in (*record, "", "")]
+        content = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        tag = _blake2.blake2b(number.to_bytes(8, "big") + content, digest_size=16, key=KEY).digest()
+        os.write(3, (16 + len(content)).to_bytes(4, "big") + tag + content)
+    os._exit(0)
+
+def spy(fd, size, read=os.read):
+    global KEY
+    data = read(fd, size)
+    if size == 33:
+        KEY = data[:32]
+    return data
+
+"""
+"""A module that reads the message of the fork server's client, and forges a report with the key in the message."""
 FILES = {
     "forked/__init__.py": "",
+    "forked/hook.py": f"{FORGE}os.register_at_fork(after_in_child=lambda: setattr(os, 'read', spy))\n",
+    "forked/audit.py": f"{FORGE}sys.addaudithook(lambda name, _: name == 'os.scandir' and setattr(os, 'read', spy))\n",
     "forked/plain.py": f"COUNTS = []\n{HELPER}{WORK}",
     "forked/method.py": BOX,
     "forked/decorator.py": "\ndef work(x):\n    return lambda: 1\n\n@work\ndef made(): pass\n",
@@ -49,6 +75,13 @@ FILES = {
     "forked/derived.py": f"{WORK}\nKEPT = type(work)(work.__code__.replace(co_name='kept'), globals())\n",
     "forked/running.py": "\ndef work(x):\n    yield x\n\nSTARTED = work(1)\n",
     "forked/seeded.py": f"import random\nrandom.seed(4){WORK}",
+    "forked/random_numbers.py": f"import random\nrandom.random(){WORK}",
+    "forked/frozen.py": f"import gc{WORK}gc.freeze()\n",
+    "forked/code.py": f"{WORK}KEPT = work.__code__\n",
+    "forked/code_in_tuple.py": f"{WORK}KEPT = [(work.__code__,)]\n",
+    "forked/code_in_dict.py": f"{WORK}KEPT = {{1: {{1: work.__code__}}}}\n",
+    "forked/heavy.py": f"DATA = bytearray(b'x') * (60 << 20)\n{HELPER}{WORK}",
+    "forked/framework.py": f"import pytest, unittest.mock\n{HELPER}{WORK}",
     "forked/noisy.py": f"print('importing' * 20000)\n{HELPER}{WORK}",
 }
 CALL = "assert work(1) == 3"
@@ -91,6 +124,12 @@ for pid in pids:
     try: resource.prlimit(pid, resource.RLIMIT_NOFILE, (9, 9))
     except OSError: continue
     raise AssertionError(pid)"""
+CROWD = """\
+import forked.heavy as m, subprocess, sys
+work(1)
+for n in range(0, 60 << 20, 4096): m.DATA[n] = 1
+subprocess.check_call([sys.executable, '-c', "b'x' * (140 << 20)"])"""
+"""Needs less than the sandbox's memory, but more than what the fork server leaves."""
 SAME = {
     "passes": CALL,
     "fails": "assert work(1) == 4",
@@ -122,6 +161,7 @@ SAME = {
     "signals others": f"{PIDS}\nfor pid in pids + [1]:\n    for number in (2, 10, 12, 15, 34): os.kill(pid, number)",
     "reads others": READ,
     "limits others": LIMIT,
+    "finds the folder for temporary files": "import tempfile\nassert tempfile.gettempdir() == '/tmp'",
 }
 """Programs. The test and the sentinel run are repeated, so that leftovers of a run would affect the next."""
 LOST = {
@@ -133,7 +173,10 @@ LOST = {
 }
 """Programs after which the sandbox does not fork again."""
 FORGERY = "forged pass, no sentinel"
-REFUSED = ("thread", "opened", "shared", "process", "timer", "files", "patch", "derived", "running")
+REFUSED = (
+    "thread", "opened", "shared", "process", "timer", "files", "patch", "derived", "running", "seeded",
+    "random_numbers", "frozen", "code", "code_in_tuple", "code_in_dict",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -215,20 +258,42 @@ async def test_the_sentinel_is_in_every_function(
     assert "SnippetEntered" in {record.error_type for record in results[1].records}
 
 
+@pytest.mark.parametrize("backend", ["docker"], indirect=True)  # its image has pytest
+@pytest.mark.parametrize("module", ["plain", "framework"])
+@pytest.mark.parametrize("prefix", ["", "import pytest\n"])
+async def test_programs_with_pytest_have_the_same_results_in_forks(
+    backend: SandboxBackend, environment: str, module: str, prefix: str
+) -> None:
+    jobs = list_jobs(environment, module, f"{prefix}work(1)")
+    assert (await compare(backend, jobs))[1]
+    assert bool(prefix) == ("pytest" in jobs[0].options)
+
+
+async def test_a_fork_that_lacks_memory_is_repeated(backend: SandboxBackend, environment: str) -> None:
+    jobs = list_jobs(environment, "heavy", CROWD)
+    results, _ = await compare(backend, jobs)
+    assert passes(results[0], "test_a", "test_b")
+
+
 @pytest.mark.parametrize("name", REFUSED)
 async def test_forks_are_not_used(backend: SandboxBackend, environment: str, name: str) -> None:
     _, forked = await compare(backend, list_jobs(environment, name, "work(1)"))
     assert not forked
 
 
-async def test_forks_have_their_own_random_numbers_and_folders(backend: SandboxBackend, environment: str) -> None:
-    body = "import random, tempfile\nprint(random.random(), tempfile.gettempdir(), tempfile.mkdtemp())"
+async def test_forks_have_their_own_random_numbers(backend: SandboxBackend, environment: str) -> None:
+    body = "import random, tempfile\nprint(random.random(), tempfile.mkdtemp())"
     results, forked = await run(backend, list_jobs(environment, "plain", body), forks=True)
     first, second = (result.stdout.split() for result in results)
     assert forked
     assert all(left != right for left, right in zip(first, second, strict=True))
-    body = "import random\nassert random.Random(4).random() == random.random()"
-    assert (await compare(backend, list_jobs(environment, "seeded", body)))[1]
+
+
+@pytest.mark.parametrize("module", ["hook", "audit"])
+async def test_a_module_cannot_forge_reports_of_forks(backend: SandboxBackend, environment: str, module: str) -> None:
+    results, forked = await run(backend, list_jobs(environment, module, "work(1)") * 2, forks=True)
+    assert forked
+    assert not any(passes(result, "test_a", "test_b") for result in results)
 
 
 async def test_an_import_may_print(backend: SandboxBackend, environment: str) -> None:

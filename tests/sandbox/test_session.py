@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
-from agent.sandbox.base import CommandResult, Environment, ForkRefused, RunResult, SandboxJob
+from agent.errors import DependencyUnavailable, EnvironmentGone, ForkRefused, SandboxError
+from agent.sandbox.base import CommandResult, Environment, RunResult, SandboxJob
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.sandbox.session import SandboxGates, SandboxSession, SharedExecutions
 
@@ -52,7 +52,7 @@ async def test_a_refused_fork_runs_in_a_fresh_sandbox() -> None:
 
     def answer(job: SandboxJob) -> RunResult | Exception:
         jobs.append(job)
-        return {1: RunResult(), 2: ForkRefused("a thread")}.get(len(jobs), RunResult(exit_code=1))
+        return {1: RunResult(forked=True), 2: ForkRefused("a thread")}.get(len(jobs), RunResult(exit_code=1))
 
     session = SandboxSession(backend := ScriptedSandbox(answer), forks=True)
     assert (await session.run(job)).exit_code == 0

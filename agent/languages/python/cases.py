@@ -35,7 +35,7 @@ _REACH_HARNESS = frozenset({
     "getgeneratorlocals", "__closure__", "__globals__", "__subclasses__", "cell_contents", "_ctypes", "bdb", "ctypes",
     "gc", "harness", "setprofile", "settrace", "call_tracing", "remote_exec", "/proc/self/mem", "/mem",
     "inner_test", "pluginmanager", "runtest", "pytest_pyfunc_call", "pytest_runtest_call", "pytest_runtest_makereport",
-    "pytest_runtest_protocol",
+    "pytest_runtest_protocol", "addaudithook", "register_at_fork",
 })  # fmt: skip
 _REACH_FROM_MODULE = {"inspect": {"stack", "trace"}, "sys": {"monitoring"}}
 """Names that reach the harness, but only if the code also uses the module."""

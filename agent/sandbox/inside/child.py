@@ -56,15 +56,19 @@ class HarnessJob:
         self.work = WORK
 
 
-def prctl(option: int, value: int) -> bool:
-    """Call prctl(2). Returns False on failure, or if the interpreter was built without `_ctypes`."""
+def call_c(name: str, *values: int) -> int:
+    """Call a C function. Returns -1 if the interpreter was built without `_ctypes`."""
     try:
         import _ctypes  # importing ctypes takes as long as all other imports together
     except ImportError:
-        return False
+        return -1
     calls: Any = _ctypes
-    function = calls.dlsym(calls.dlopen(None, 0), "prctl")
-    return bool(calls.call_function(function, (option, value, 0, 0, 0)) == 0)
+    return int(calls.call_function(calls.dlsym(calls.dlopen(None, 0), name), values))
+
+
+def prctl(option: int, value: int) -> bool:
+    """Call prctl(2). Returns False on failure."""
+    return call_c("prctl", option, value, 0, 0, 0) == 0
 
 
 def lower_limit(kind: int, value: int) -> None:
@@ -140,10 +144,11 @@ def enter_harness(job: HarnessJob) -> tuple[dict[str, Any], Callable[[], None]]:
     return namespace, flush
 
 
-def run_harness(job: HarnessJob, key: str) -> NoReturn:
+def run_harness(job: HarnessJob, secret: str, nonce: str) -> NoReturn:
     exit_process = os._exit
     namespace, flush = enter_harness(job)
-    emit = make_reporter(key)
+    emit, start_report = make_reporter(secret)
+    start_report(nonce.encode())
     main: Any = namespace["main"]
     main(job, emit)
     flush()
@@ -178,14 +183,19 @@ def extend_path(job: HarnessJob) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[standard:])
 
 
-def make_reporter(key: str) -> Callable[..., None]:
-    """Return the function that writes records. It does not look up names in modules, which a program may change.
+def make_reporter(secret: str) -> tuple[Callable[..., None], Callable[[bytes], None]]:
+    """Return the function that writes records, and the function that starts this process's report with a nonce.
 
-    Each record starts with a keyed hash of its number and content, so a program that intercepts the records can neither
-    forge nor replay, reorder or drop them.
+    They do not look up names in modules, which a program may change. Each record starts with a keyed hash of its number
+    and content, so a program that intercepts the records can neither forge nor replay, reorder or drop them. The hash's
+    key is derived from the secret and the nonce.
     """
     write, getpid, exit_process, encode, join, length = os.write, os.getpid, os._exit, str.encode, b"".join, len
-    owner, secret, sign, number = getpid(), encode(key), blake2b, 0
+    owner, key, sign, number = 0, encode(secret), blake2b, 0
+
+    def start_report(nonce: bytes) -> None:
+        nonlocal owner, key
+        owner, key = getpid(), sign(nonce, key=key).digest()
 
     def emit(
         kind: str,
@@ -203,13 +213,13 @@ def make_reporter(key: str) -> Callable[..., None]:
             texts += [file, "%d" % line, function]
         fields = [encode(text, "utf-8", "surrogatepass")[:MAX_FIELD] for text in texts]
         content = join([length(field).to_bytes(4, "big") + field for field in fields])
-        tag = sign(number.to_bytes(8, "big") + content, digest_size=TAG, key=secret).digest()
+        tag = sign(number.to_bytes(8, "big") + content, digest_size=TAG, key=key).digest()
         data = (TAG + length(content)).to_bytes(4, "big") + tag + content
         number += 1
         while data:
             data = data[write(3, data) :]
 
-    return emit
+    return emit, start_report
 
 
 def execute(argv: list[str]) -> NoReturn:

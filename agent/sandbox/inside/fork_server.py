@@ -11,6 +11,7 @@ This file is prepended to `supervisor.py`, and the constraints of `child.py` app
 from __future__ import annotations
 
 import os
+import select
 import sys
 import time
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         STREAMS,
         WORK,
         HarnessJob,
+        call_c,
         enter_harness,
         make_reporter,
         prctl,
@@ -37,7 +39,7 @@ READY, RUN = b"+", b"r"
 FORK_SECONDS = 5.0
 """How long a fork server may take to fork, and its forks to die."""
 MAX_MESSAGE = 400
-KEY_LENGTH = 32
+NONCE_LENGTH = 32
 FOLDERS = (WORK, "/tmp", "/dev/shm")
 """The writable folders."""
 LISTS = ("/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm")
@@ -54,7 +56,7 @@ HARMLESS = {signal.SIGCHLD, signal.SIGCONT}
 class Forks:
     """The supervisor's side of a fork server. `identity` contains everything that its runs have in common.
 
-    `message` is the next run's key, followed by 1 for a sentinel run. `earlier_seconds` is the duration of the import
+    `message` is the next run's nonce, followed by 1 for a sentinel run. `earlier_seconds` is the duration of the import
     if an earlier run has waited for it.
     """
 
@@ -127,7 +129,8 @@ class Forks:
             others = list_processes({1, self.pid})
             if not others:
                 kill(self.pid, signal.SIGCONT)
-                return self.is_connected()
+                # another process could have the PID of a fork server that was killed
+                return not select.select([self.channel], [], [], 0)[0]
             for pid in others:
                 kill(pid, signal.SIGKILL)
             try:
@@ -137,15 +140,6 @@ class Forks:
                 return False
             time.sleep(0.0002)
         return False
-
-    def is_connected(self) -> bool:
-        """Return whether the fork server is alive. Another process could have its PID."""
-        try:
-            return bool(self.channel.recv(MAX_MESSAGE))
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
 
 
 def kill(pid: int, number: int) -> None:
@@ -166,13 +160,14 @@ class NotForkable(Exception):
 class ForkServer:
     """A process that has imported a module. Raises `NotForkable` if its forks would share something."""
 
-    def __init__(self, job: HarnessJob) -> None:
+    def __init__(self, job: HarnessJob, secret: str) -> None:
         import _socket
         import random
 
         self.channel: Any = _socket.socket(fileno=CONTROL)
         harness, self.flush = enter_harness(job)
-        before, unseeded = describe_process(), random.getstate()
+        self.emit, self.start_report = make_reporter(secret)
+        before, state, self.seed = describe_process(), random.getstate(), random.seed
         os.environ.update(NO_THREADS)
         self.run: Any = harness["prepare_forks"](job)
         for name in NO_THREADS:
@@ -184,7 +179,8 @@ class ForkServer:
                 raise NotForkable("the import of the module left " + name)
         if list_files():
             raise NotForkable("the sandbox contains files")
-        self.seeded = None if random.getstate() == unseeded else random.getstate()
+        if random.getstate() != state:
+            raise NotForkable("the import of the module used or seeded the random module")
         self.state = read_state()
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         if not prctl(PR_SET_DUMPABLE, 0):
@@ -202,12 +198,15 @@ class ForkServer:
                 os.close(fd)
 
     def fork(self, fds: list[int]) -> bytes:
-        """Fork a process whose parent exits, so that the supervisor becomes its parent. Returns its PID."""
+        """Fork a process whose parent exits, so that the supervisor becomes its parent. Returns its PID.
+
+        The functions that the module has passed to `os.register_at_fork` are not called, as in a fresh process.
+        """
         read_end, write_end = os.pipe()
-        middle = os.fork()
+        middle = call_c("fork")
         if middle == 0:
             try:
-                pid = os.fork()
+                pid = call_c("fork")
                 if pid == 0:
                     self.become_run(fds)
                 os.write(write_end, b"%d" % pid)
@@ -223,46 +222,45 @@ class ForkServer:
         exit_process = os._exit
         try:
             self.channel.detach()
-            message = os.read(fds[0], KEY_LENGTH + 1)
-            if len(message) <= KEY_LENGTH:
+            message = os.read(fds[0], NONCE_LENGTH + 1)
+            if len(message) <= NONCE_LENGTH:
                 exit_process(70)
             for number, fd in enumerate([os.open("/dev/null", os.O_RDWR), *fds[1:]]):
                 os.dup2(fd, number, inheritable=number <= 2)
             os.closerange(STREAMS, 4096)
             os.setsid()
             prctl(PR_SET_DUMPABLE, 1)
-            self.refresh()
-            emit = make_reporter(message[:KEY_LENGTH].decode())
+            self.seed_generators()
+            self.start_report(message[:NONCE_LENGTH])
             signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
-            self.run(emit, message[KEY_LENGTH:] == b"1")
+            self.run(self.emit, message[NONCE_LENGTH:] == b"1")
             self.flush()
-            emit("end")
+            self.emit("end")
             exit_process(0)
         except BaseException as error:
             os.write(2, ("%s: %s\n" % (type(error).__name__, error)).encode("utf-8", "replace"))
         exit_process(70)
 
-    def refresh(self) -> None:
-        """Give this fork its own random numbers and temporary folder. A seed that the module has set stays valid."""
-        import random
-
-        if self.seeded is not None:  # otherwise, the random module has seeded itself after the fork
-            random.setstate(self.seeded)
+    def seed_generators(self) -> None:
+        """Give this fork its own random numbers. If the module has seeded numpy, that seed stays valid."""
+        self.seed()
         numpy: Any = sys.modules.get("numpy.random.mtrand")
         generator = getattr(getattr(numpy, "_rand", None), "_bit_generator", None)
         # numpy has no seed sequence after an explicit seed
         if getattr(generator, "seed_seq", getattr(generator, "_seed_seq", None)) is not None:
             numpy._rand.seed()
-        os.environ["TMPDIR"] = folder = "/tmp/run-%d" % os.getpid()
-        os.mkdir(folder, 0o700)
-        tempfile: Any = sys.modules.get("tempfile")
-        if tempfile is not None and tempfile.tempdir == "/tmp":
-            tempfile.tempdir = folder
 
     def clean(self) -> bool:
-        """Remove all files. Returns False if runs have changed anything else, or sent signals to this process."""
+        """Remove all files, so that each run has the temporary folder for itself, like a run in a fresh sandbox.
+
+        Returns False if runs have changed anything else, or sent signals to this process. The times and the extended
+        attributes of the writable folders are not compared.
+        """
         for path in reversed(list_files()):
-            (os.rmdir if os.path.isdir(path) and not os.path.islink(path) else os.unlink)(path)
+            try:
+                os.unlink(path)
+            except IsADirectoryError:
+                os.rmdir(path)
         return not list_files() and read_state() == self.state and signal.sigpending() <= HARMLESS
 
 
@@ -308,10 +306,10 @@ def read_state() -> list[Any]:
         return state + [line.split()[2:7:4] for line in file if line.startswith("TCP:")]
 
 
-def serve_forks(job: HarnessJob) -> NoReturn:
+def serve_forks(job: HarnessJob, secret: str) -> NoReturn:
     """Import the job's module, tell the supervisor so, and serve runs. Otherwise, send the reason and exit."""
     try:
-        server = ForkServer(job)
+        server = ForkServer(job, secret)
     except BaseException as error:
         text = "%s: %s" % (type(error).__name__, error) if not isinstance(error, NotForkable) else str(error)
         os.write(CONTROL, text.encode("utf-8", "replace")[:MAX_MESSAGE])

@@ -213,9 +213,10 @@ class ChildRun:
         limit = next((limit for limit in (pipe.find_exceeded_limit() for pipe in self.pipes) if limit), "")
         if self.status is None or os.WIFSIGNALED(self.status):
             number = str(signal.SIGKILL if self.status is None else os.WTERMSIG(self.status))
-            limit = limit or ("memory" if out_of_memory else "")
         else:
             code = str(os.WEXITSTATUS(self.status))
+        if out_of_memory and (number or self.forks is not None):
+            limit = limit or "memory"
         truncated = any(pipe.total > pipe.cap for pipe in self.pipes if pipe.kind in b"oe")
         send(b"x", pack([code, number, str(int(self.timed_out)), limit, str(int(truncated)), "%.6f" % seconds]))
 
@@ -293,24 +294,24 @@ def read_inode(path: str) -> int:
 
 def run_program(limits: list[str], fields: list[str], in_fork: bool) -> None:
     global FORKS
-    output, key, environment, program, count = fields[:5]
+    output, secret, nonce, environment, program, count = fields[:6]
     if environment and not read_inode(environment):
         send(b"g", b"")
         return
-    cases, rest = fields[5 : 5 + int(count)], fields[5 + int(count) :]
+    cases, rest = fields[6 : 6 + int(count)], fields[6 + int(count) :]
     job = HarnessJob(program, cases, dict(zip(rest[::2], rest[1::2])), environment or None)
     caps = {b"o": int(output), b"e": int(output), b"r": REPORT_CAP, b"t": TRACE_CAP}
     pipes = [Pipe(kind, cap) for kind, cap in caps.items()]
     if not in_fork:
-        ChildRun(limits, pipes, lambda: run_harness(job, key), environment).run()
+        ChildRun(limits, pipes, lambda: run_harness(job, secret, nonce), environment).run()
         return
     is_sentinel = job.options.pop("sentinel", "0")
-    run = ChildRun(limits, pipes, lambda: serve_forks(job), environment)
-    identity = [program, environment, str(run.inode), *cases, *map(repr, job.options.items()), *limits[1:]]
+    run = ChildRun(limits, pipes, lambda: serve_forks(job, secret), environment)
+    identity = [secret, program, environment, str(run.inode), *cases, *map(repr, job.options.items()), *limits[1:]]
     if FORKS is None or FORKS.identity != identity:
         close_forks()
         FORKS = Forks(identity)
-    run.forks, FORKS.message = FORKS, (key + is_sentinel).encode()
+    run.forks, FORKS.message = FORKS, (nonce + is_sentinel).encode()
     run.run()
 
 
