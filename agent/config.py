@@ -257,8 +257,8 @@ class SandboxConfig(BaseModel):
         default=None, description="Requirements file with packages that every program can import"
     )
     zygote: Trusted[Literal["auto", "off"]] = Field(
-        default="off",
-        description="Import a snippet's module once and fork for the test and the sentinel run (experimental)",
+        default="auto",
+        description="Import a snippet's module once and fork for the test and the sentinel run, where this is safe",
     )
     checkouts: Trusted[str | None] = Field(
         default=None, description="Folder with git clones, for testing functions in their module at a recorded commit"
