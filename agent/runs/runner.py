@@ -21,7 +21,7 @@ from agent.pipeline.state import State, Tools
 from agent.runs.spec import RunSpec
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.session import SandboxGates, SandboxSession
-from agent.types import Annotation, ErrorInfo, Pair, Usage
+from agent.types import Annotation, ErrorInfo, ModuleContext, Pair, Usage
 
 _log = logging.getLogger(__name__)
 
@@ -70,14 +70,17 @@ class PairRunner:
             format_retries=settings.format_retries,
         )
         state: State = {"pair": pair}
-        if pair.language not in spec.languages and spec.fallback is None:
-            state["reason"] = f"skipped: language {pair.language!r} is not supported"
+        if pair.language not in spec.languages:
+            if spec.fallback is None:
+                state["reason"] = f"skipped: language {pair.language!r} is not supported"
+            if spec.pipeline.variant.opens_context:
+                state["module_context"] = ModuleContext(reason=f"tests in {pair.language} do not run in modules")
         error: ErrorInfo | None = None
         limit = settings.pair_timeout
         try:
             async with (
                 asyncio.timeout(limit) as deadline,
-                aclosing(self._iterate_steps(pair, asker, recorder)) as steps,
+                aclosing(self._iterate_steps(state, asker, recorder)) as steps,
             ):
                 async for node, update, state in steps:  # noqa: B007 - the annotation is built from the last state
                     now = time.monotonic()
@@ -111,13 +114,13 @@ class PairRunner:
         return annotation
 
     async def _iterate_steps(
-        self, pair: Pair, asker: Asker, recorder: Recorder
+        self, state: State, asker: Asker, recorder: Recorder
     ) -> AsyncGenerator[tuple[str, State, State], None]:
         """Run the pipeline for the pair's language.
 
         Yield the name, the state changes and the resulting state of each node that ran.
         """
-        spec, settings = self.spec, self.spec.config.pipeline
+        spec, settings, pair = self.spec, self.spec.config.pipeline, state["pair"]
         language = spec.languages.get(pair.language)
         pipeline = spec.pipeline if language is not None else spec.fallback
         if pipeline is None:
@@ -135,7 +138,7 @@ class PairRunner:
             )
         tools = Tools(asker, recorder, language or Language(pair.language), settings, session, spec.tracer)
         try:
-            async with aclosing(pipeline.run({"pair": pair}, tools)) as steps:
+            async with aclosing(pipeline.run(state, tools)) as steps:
                 async for step in steps:
                     yield step
         finally:

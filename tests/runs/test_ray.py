@@ -28,7 +28,7 @@ from agent.runs.store.run_view import load_run
 from tests.cli.processes import wait_until
 from tests.cli.test_ray import find_workers
 from tests.llm.server import Answer, ChatServer, Request, rate_limited, says, slow, unauthorized
-from tests.pipeline.nodes.test_open_context import FROM_MODULE, annotate
+from tests.pipeline.nodes.test_open_context import FROM_MODULE, MODULE, annotate
 from tests.scripts import environment, make_replies, pass_all
 from tests.test_annotator import collect
 
@@ -291,4 +291,4 @@ async def test_workers_test_snippets_in_their_modules() -> None:
         results.append((await annotate(make_replies(FROM_MODULE), sandbox, engine=engine))[0])
     local, remote = results
     assert remote.module_context is not None
-    assert (remote.module_context.module, dump_without_times(remote)) == ("sums.core", dump_without_times(local))
+    assert (remote.module_context.module, dump_without_times(remote)) == (MODULE, dump_without_times(local))

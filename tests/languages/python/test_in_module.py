@@ -169,6 +169,12 @@ def test_what_the_snippet_lacks_in_its_module_is_no_evidence(error: str, message
     assert judge(9) is Cause("dependency" if cause == "dependency" else "program")
 
 
+FAILED = (ReportLine("start", "test_probe"), ReportLine("case", "test_probe", "failed", "AssertionError", "no"))
+TAMPERED = ReportLine("tamper", "snippet", message="replaced")
+UNUSABLE = ReportLine("load", "context", "error", "ContextError", "other code")
+
+
+@pytest.mark.parametrize("records", [(), FAILED, (TAMPERED,), (UNUSABLE, *FAILED, TAMPERED)])
 @pytest.mark.parametrize("ending", [{"timed_out": True}, {"limit": "memory"}, {"exit_code": 3}, {}])
 def test_an_unusable_module_takes_precedence_over_every_cause(records: Any, ending: dict[str, Any]) -> None:
     report = PYTHON.report(PYTHON.build_probe(SNIPPET, ORIGIN), RunResult(records, **ending))
