@@ -10,7 +10,7 @@ from typing import Literal, NoReturn
 from pydantic import Field
 
 from agent.errors import UnsupportedLanguage
-from agent.sandbox.base import RunResult, SandboxJob
+from agent.sandbox.base import RunResult, SandboxJob, Toolchain
 from agent.types import Cause, Count, Frozen, Origin, TestReport
 
 MAX_OUTLINE = 16_000
@@ -83,6 +83,23 @@ class Snippet:
     cause: Cause = Cause.SNIPPET
 
 
+@dataclass(frozen=True)
+class FoundFunction:
+    """A function or method in a source file.
+
+    `class_name` is dotted for nested classes, and None outside classes. `docstring` is the text of its documentation
+    without comment signs and common indentation. Lines are 1-based and inclusive, and include decorators and a comment
+    after the last statement. `code` is None if the function cannot be moved to column 0 without changing it.
+    """
+
+    name: str
+    class_name: str | None
+    docstring: str | None
+    code: str | None
+    start_line: int
+    end_line: int
+
+
 class MutantKind(StrEnum):
     """Kinds of mutants that are wrong for any query."""
 
@@ -118,6 +135,12 @@ class Language:
     """The info string of a fenced code block."""
     marker: str = ""
     """The line in a program that the snippet replaces."""
+    toolchain: Toolchain | None = None
+    """The program that runs the tests. None: the sandbox's Python interpreter."""
+    packages: Literal["pypi", "npm"] | None = None
+    """The ecosystem of the packages that programs may import. None: no packages can be installed."""
+    prompt_rules: str = ""
+    """Instructions for the roles that write or repair programs: what a case is, and where the marker may stand."""
 
     def __init__(self, name: str | None = None) -> None:
         if name is not None:
@@ -188,6 +211,18 @@ class Language:
 
     def requirement(self, import_name: str) -> str | None:  # noqa: ARG002
         """Return the requirement that provides an import name, or None if the requirement is unknown."""
+        return None
+
+    def outline(self, source: str, limit: int = 1_000_000) -> Iterable[FoundFunction]:  # noqa: ARG002
+        """Find the functions and methods of a source file, in order. `limit` is the maximum number of characters.
+
+        Raises:
+            ValueError: the source is too long, too deeply nested or malformed.
+        """
+        raise UnsupportedLanguage(f"functions in {self.name!r} cannot be extracted from source files")
+
+    def signature(self, snippet: Snippet) -> str | None:  # noqa: ARG002
+        """Return the snippet without the bodies of its functions, or None if this is not supported."""
         return None
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:  # noqa: ARG002

@@ -43,6 +43,9 @@ class SandboxJob:
     the key of a built environment or None. `timeout` is in seconds. With the `SENTINEL` option, every function of
     the snippet raises an exception when it is called. If `fork` is true, the sandbox may run the program in a fork of a
     process that has imported the snippet's module.
+
+    If `argv` is not empty, this command replaces the harness: a runner in another language, which reads its job from
+    standard input. Its first part is the name of a toolchain's program.
     """
 
     harness: str
@@ -52,6 +55,21 @@ class SandboxJob:
     environment: str | None = None
     timeout: float = 15.0
     fork: bool = False
+    argv: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The program that runs a language's tests, such as Node.
+
+    `command` is its name on the PATH. `wheel` is the import name of a package that contains `bin/<command>`. `minimum`
+    is the oldest version that works. `remedy` tells the user how to install it.
+    """
+
+    command: str
+    wheel: str
+    minimum: tuple[int, ...]
+    remedy: str
 
 
 class Command(Frozen):
@@ -77,8 +95,9 @@ class ReportLine:
     """One line of the harness's report, signed with the run's key.
 
     `kind` is `start` (a case started), `case` (a case finished), `load` (loading the program raised an exception),
-    `tamper` or `end` (the harness finished). `tamper` means that the program forged a record or changed something that
-    affects the verdict. The `outcome` of a case is passed, failed, error or skipped.
+    `entered` (a case entered the snippet), `tamper` or `end` (the harness finished). `tamper` means that the program
+    forged a record or changed something that affects the verdict. The `outcome` of a case is passed, failed, error or
+    skipped.
     """
 
     kind: str

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
+from agent.languages.base import FoundFunction
 from agent.languages.python.source import Function, Unparsable, get_start_line, is_same_tree, normalise, parse
 
 MAX_SOURCE = 1_000_000
@@ -19,31 +19,13 @@ _QUOTED = "|".join(rf"{quote}(?:[^{quote[0]}\\]+|\\.|{quote[0]}(?!{quote[1:]}))*
 _SKIPPED = rf"""{_QUOTED}|"(?:[^"\\\n]+|\\.)*+"|'(?:[^'\\\n]+|\\.)*+'|#[^\n]*"""
 
 
-@dataclass(frozen=True)
-class FoundFunction:
-    """A function or method.
-
-    `class_name` is dotted for nested classes, and None outside classes. `docstring` is cleaned by `inspect.cleandoc`.
-    Lines are 1-based and inclusive, and include decorators and a comment after the last statement.
-
-    `code` is None if the function cannot be moved to column 0 without changing its syntax tree. This is only known to
-    happen in unusual mixtures of tabs and spaces, in strings that span lines inside f-strings (Python 3.12), and if the
-    first decorator's `@` is on a line of its own.
-    """
-
-    name: str
-    class_name: str | None
-    docstring: str | None
-    code: str | None
-    start_line: int
-    end_line: int
-
-
 def find_functions(source: str, limit: int = MAX_SOURCE) -> list[FoundFunction]:
     """Find the functions and methods of modules and classes, in order, including those inside `if`, `try` and the like.
 
     Functions and classes inside functions belong to the code of the outer function. The code of a function has no block
-    indentation, except in strings that span lines. Its syntax tree is verified to equal that of the function.
+    indentation, except in strings that span lines. Its syntax tree is verified to equal that of the function. `code` is
+    only known to be None in unusual mixtures of tabs and spaces, in strings that span lines inside f-strings (Python
+    3.12), and if the first decorator's `@` is on a line of its own.
 
     Raises:
         TooLarge: the source exceeds `limit` characters or is too deeply nested.
