@@ -10,8 +10,9 @@ import hashlib
 import hmac
 import re
 import secrets
+import signal
 from abc import abstractmethod
-from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
@@ -44,6 +45,10 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _STACK_LINE = re.compile(r'^ *File "([^"\n]{1,400})", line (\d{1,9}) in ([^\n]{0,200})$', re.ASCII | re.MULTILINE)
 _STACK = "(most recent call first):\n"
 _MAX_STACKS = 33
+_RUNNER_RESERVE = 1 << 30
+"""Added to a runner's limit on memory of its own. Node reserves 512 MiB for code per thread, and uses little of it."""
+_OUT_OF_MEMORY = "heap out of memory"
+"""What Node writes before it aborts because its heap is full."""
 
 
 class MalformedFrame(ValueError):
@@ -99,7 +104,8 @@ class ChannelSandbox(Sandbox):
     After a failed or cancelled request, the sandbox rejects all further requests. `alive` is the set of sandboxes that
     have not been released yet. `processes` is the process limit that the supervisor sets, or 0 if the backend enforces
     the limit. If `site` is true, programs can import the image's site-packages. `compiled` maps the source of a harness
-    to the path of its bytecode in the sandbox.
+    to the path of its bytecode in the sandbox. `last_argv` is the `argv` of the last job in any of the backend's
+    sandboxes.
     """
 
     def __init__(
@@ -112,6 +118,7 @@ class ChannelSandbox(Sandbox):
         processes: int = 0,
         site: bool = False,
         compiled: Mapping[str, str] = MappingProxyType({}),
+        last_argv: list[str] | None = None,
     ) -> None:
         self._alive = alive
         self._reader = reader
@@ -120,9 +127,11 @@ class ChannelSandbox(Sandbox):
         self._processes = processes
         self._site_packages = site
         self._compiled = compiled
+        self._last_argv = [] if last_argv is None else last_argv
         self._unusable = ""
         self._fork_secret = secrets.token_hex(16)
         self._prepared: str | None = None
+        self._runner: tuple[str, ...] = ()
         alive.add(self)
 
     async def open(self, timeout: float) -> None:
@@ -135,6 +144,12 @@ class ChannelSandbox(Sandbox):
         if kind != b"h":
             raise RunnerCrashed(f"the sandbox failed: its first frame has type {kind!r}")
         await self._prepare(read_source("python_harness"))
+
+    def prepare_runner(self) -> None:
+        """Start the runner that the backend's last program used, so that the next program need not wait for it."""
+        if self._last_argv:
+            self._runner = tuple(self._last_argv)
+            self._writer.write(self._pack_start(self._runner))
 
     async def _prepare(self, harness: str) -> None:
         if problem := await self._request(GRACE, self._load(harness)):
@@ -154,25 +169,29 @@ class ChannelSandbox(Sandbox):
         """Run a program. See `Sandbox.run`."""
         if job.environment is not None and not _KEY.fullmatch(job.environment):
             raise SandboxError(f"invalid environment key: {job.environment!r}")
-        secret, nonce = self._fork_secret if job.fork else secrets.token_hex(16), secrets.token_hex(16)
-        key = hashlib.blake2b(nonce.encode(), key=secret.encode()).digest()
-        if job.harness != self._prepared:
+        key = secrets.token_hex(16)
+        self._last_argv[:] = job.argv
+        if not job.argv and job.harness != self._prepared:
             await self._prepare(job.harness)
-        options = {**job.options, **({"site": "1"} if self._site_packages else {})}
+        options = {**job.options, **({"site": "1"} if self._site_packages and not job.argv else {})}
         path = "" if job.environment is None else f"{_STORE}/{job.environment}"
-        fields = [str(self._limits.output), secret, nonce, path, job.program]
+        fields = [*([] if job.argv else [str(self._limits.output)]), key, path, job.program]
         fields += [str(len(job.cases)), *job.cases, *(part for item in options.items() for part in item)]
-        response = await self._send(b"F" if job.fork else b"R", job.timeout, fields)
+        start = self._pack_start(job.argv) if job.argv and job.argv != self._runner else b""
+        kind = b"J" if job.argv else b"F" if job.fork else b"R"
+        response = await self._send(kind, job.timeout, fields, start)
         hang, *other_stacks = _parse_stacks(response.decode(b"t"))
         killed = response.exit.signal is not None or response.exit.timed_out or response.exit.limit is not None
+        stderr = response.decode(b"e")
+        if job.argv and response.exit.signal == signal.SIGABRT and _OUT_OF_MEMORY in stderr:
+            response.exit = replace(response.exit, limit=response.exit.limit or "memory")
         return replace(
             response.exit,
-            records=read_report(bytes(response.streams[b"r"]), key, truncated=killed),
+            records=read_report(bytes(response.streams[b"r"]), key, truncated=killed, by_runner=bool(job.argv)),
             hang=hang,
             hang_beside=tuple(other_stacks),
             stdout=response.decode(b"o"),
-            stderr=response.decode(b"e"),
-            forked=job.fork,
+            stderr=stderr,
         )
 
     async def run_command(self, argv: Sequence[str], timeout: float) -> CommandResult:
@@ -194,13 +213,21 @@ class ChannelSandbox(Sandbox):
         """Return the error to raise after the stream ended or was malformed. Backends add details."""
         return RunnerCrashed(f"the sandbox failed: {error}")
 
-    async def _send(self, kind: bytes, timeout: float, fields: list[str]) -> _Response:
+    async def _send(self, kind: bytes, timeout: float, fields: list[str], before: bytes = b"") -> _Response:
+        request = before + self._pack_request(kind, timeout, fields)
+        self._runner = ()
+        return await self._request(timeout + GRACE, self._exchange(request))
+
+    def _pack_start(self, argv: tuple[str, ...]) -> bytes:
+        return self._pack_request(b"S", 0.0, [str(self._limits.output), *argv], reserve=_RUNNER_RESERVE)
+
+    def _pack_request(self, kind: bytes, timeout: float, fields: list[str], *, reserve: int = 0) -> bytes:
         limits = self._limits
-        head = [timeout, limits.memory, limits.files, limits.open_files, self._processes]
+        head = [timeout, limits.memory + reserve, limits.files, limits.open_files, self._processes]
         payload = pack([*map(str, head), *fields])
         if len(payload) > MAX_REQUEST:
             raise SandboxError(f"a request of {len(payload)} bytes exceeds the limit of {MAX_REQUEST} bytes")
-        return await self._request(timeout + GRACE, self._exchange(pack_frame(kind, payload)))
+        return pack_frame(kind, payload)
 
     async def _request(self, timeout: float, exchange: Coroutine[Any, Any, T]) -> T:
         unusable = self._unusable if self in self._alive else "it was released"
@@ -277,11 +304,13 @@ def pack_frame(kind: bytes, payload: bytes) -> bytes:
     return kind + len(payload).to_bytes(4, "big") + payload
 
 
-def read_report(data: bytes, key: bytes, *, truncated: bool = False) -> tuple[ReportLine, ...]:
+def read_report(data: bytes, key: str, *, truncated: bool = False, by_runner: bool = False) -> tuple[ReportLine, ...]:
     """Parse a harness's report. A record that is not signed with the run's key and its own number counts as tampering.
 
     If `truncated` is true, the report may end within a record, because its writer was killed or it was too long.
+    Runners in other languages sign with HMAC-SHA256, because not every language has keyed BLAKE2b.
     """
+    sign = _sign_by_runner if by_runner else _sign
     records: list[ReportLine] = []
     position = 0
     while position < len(data):
@@ -291,7 +320,7 @@ def read_report(data: bytes, key: bytes, *, truncated: bool = False) -> tuple[Re
         try:
             if end > len(data):
                 raise MalformedFrame("the report ends within a record")
-            records.append(_parse_record(data[position + 4 : end], key, len(records)))
+            records.append(_parse_record(data[position + 4 : end], key, len(records), sign))
         except MalformedFrame as error:
             records.append(ReportLine("tamper", message=f"this run's harness did not write the report: {error}"))
             break
@@ -299,10 +328,17 @@ def read_report(data: bytes, key: bytes, *, truncated: bool = False) -> tuple[Re
     return tuple(records)
 
 
-def _parse_record(record: bytes, key: bytes, number: int) -> ReportLine:
+def _sign(key: str, message: bytes) -> bytes:
+    return hashlib.blake2b(message, digest_size=_TAG, key=key.encode()).digest()
+
+
+def _sign_by_runner(key: str, message: bytes) -> bytes:
+    return hmac.digest(key.encode(), message, "sha256")[:_TAG]
+
+
+def _parse_record(record: bytes, key: str, number: int, sign: Callable[[str, bytes], bytes]) -> ReportLine:
     tag, content = record[:_TAG], record[_TAG:]
-    signed = hashlib.blake2b(number.to_bytes(8, "big") + content, digest_size=_TAG, key=key)
-    fields = unpack(content) if hmac.compare_digest(tag, signed.digest()) else []
+    fields = unpack(content) if hmac.compare_digest(tag, sign(key, number.to_bytes(8, "big") + content)) else []
     if len(fields) < _FIXED:
         raise MalformedFrame("a record is not signed with the run's key and its own number")
     kind, name, outcome, error_type, message, *rest = fields

@@ -80,7 +80,7 @@ class SharedExecutions:
         """
         self._backends[id(backend)] = backend  # keeps the backend alive, because ids of deleted objects are reused
         inputs = job.harness, job.program, job.cases, tuple(sorted(job.options.items())), job.environment, job.timeout
-        key = id(backend), inputs, tuple(commands)
+        key = id(backend), inputs, job.argv, tuple(commands)
         while (result := self._results.get(key)) is None:
             running = self._in_progress.get(key)
             if running is None:

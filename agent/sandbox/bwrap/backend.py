@@ -77,6 +77,7 @@ class BwrapBackend(SandboxBackend):
         self._arguments: list[str] = []
         self._compiled: dict[str, str] = {}
         self._groups = ControlGroups({}, {})
+        self._last_argv: list[str] = []
         self._alive: set[BwrapSandbox] = set()
         self._pool = Pool(self._start_sandbox, size=pool, starts=starts)
         self.store = BwrapEnvironmentStore(self._require_setup)
@@ -157,10 +158,11 @@ class BwrapBackend(SandboxBackend):
 
     async def _open_sandbox(self) -> BwrapSandbox:
         process = await BwrapProcess.spawn(self._require_setup()[0], self._arguments)
-        sandbox = BwrapSandbox(self._alive, process, self.limits, self._compiled)
+        sandbox = BwrapSandbox(self._alive, process, self.limits, self._compiled, self._last_argv)
         try:
             await sandbox.open(_START_SECONDS)
             await sandbox.confine(self._groups)
+            sandbox.prepare_runner()
         except BaseException:
             await sandbox.release()
             raise
@@ -190,10 +192,21 @@ class BwrapSandbox(ChannelSandbox):
     """A sandbox in its own namespaces."""
 
     def __init__(
-        self, alive: set[BwrapSandbox], process: BwrapProcess, limits: SandboxLimits, compiled: Mapping[str, str]
+        self,
+        alive: set[BwrapSandbox],
+        process: BwrapProcess,
+        limits: SandboxLimits,
+        compiled: Mapping[str, str],
+        last_argv: list[str],
     ) -> None:
         super().__init__(
-            alive, process.reader, process.writer, limits, processes=_choose_process_limit(limits), compiled=compiled
+            alive,
+            process.reader,
+            process.writer,
+            limits,
+            processes=_choose_process_limit(limits),
+            compiled=compiled,
+            last_argv=last_argv,
         )
         self._process = process
         self._group: Cgroup | None = None

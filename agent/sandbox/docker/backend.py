@@ -138,6 +138,7 @@ class DockerBackend(SandboxBackend):
         self._description: Mapping[str, str] = {"backend": self.name}
         self._unenforced: Mapping[str, str] = {}
         self._alive: set[DockerSandbox] = set()
+        self._last_argv: list[str] = []
 
     async def start(self, progress: Notify) -> None:
         """Connect to the engine, prepare the image, remove orphaned containers, and start a test container."""
@@ -247,9 +248,10 @@ class DockerBackend(SandboxBackend):
     async def _open(self, resources: DockerResources) -> DockerSandbox:
         command = build_supervisor_argv("python3", user=(UNPRIVILEGED, UNPRIVILEGED), work=WORK)
         container = await resources.launcher.launch(make_sandbox_config(resources.settings, command))
-        sandbox = DockerSandbox(self._alive, resources, container)
+        sandbox = DockerSandbox(self._alive, resources, container, self._last_argv)
         try:
             await sandbox.open(START_DEADLINE)
+            sandbox.prepare_runner()
         except BaseException:
             await sandbox.release()
             raise
@@ -291,9 +293,11 @@ class DockerBackend(SandboxBackend):
 class DockerSandbox(ChannelSandbox):
     """A sandbox that runs in a Docker container. `name` is the container's name."""
 
-    def __init__(self, alive: set[DockerSandbox], resources: DockerResources, container: Container) -> None:
-        stream = container.stream
-        super().__init__(alive, stream.reader, stream.writer, resources.settings.limits, site=True)
+    def __init__(
+        self, alive: set[DockerSandbox], resources: DockerResources, container: Container, last_argv: list[str]
+    ) -> None:
+        stream, limits = container.stream, resources.settings.limits
+        super().__init__(alive, stream.reader, stream.writer, limits, site=True, last_argv=last_argv)
         self.name = container.name
         self._resources = resources
         self._stream = stream

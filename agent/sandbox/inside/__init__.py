@@ -13,7 +13,7 @@ ENVIRONMENT: Mapping[str, str] = {"PYTHONHASHSEED": "0", "PATH": "/usr/local/bin
 
 _FUTURE = "from __future__ import annotations\n"
 _PARTS: Mapping[str, tuple[str, ...]] = {
-    "supervisor": ("child", "fork_server", "supervisor"),
+    "supervisor": ("child", "fork_server", "runners", "supervisor"),
     "python_harness": (
         "python_reports",
         "python_guard",

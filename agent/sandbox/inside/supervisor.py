@@ -13,6 +13,8 @@ Types of requests:
     P: load a harness
     R: run a program with the loaded harness
     F: run a program in a fork of a process that has imported its module
+    S: start a runner, which waits for a job
+    J: run a program with the runner that was started last
     C: run a command
 
 Types of responses:
@@ -25,7 +27,7 @@ Types of responses:
     z: the program must run in a fresh process in another sandbox, with the reason (sent instead of x)
     g: the environment does not exist or was removed during the run (sent instead of x)
 
-`child.py` and `fork_server.py` are prepended to this file, and the constraints of `child.py` apply here as well.
+`child.py`, `fork_server.py` and `runners.py` are prepended to this file, and the constraints of `child.py` apply here.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
         set_streams,
     )
     from agent.sandbox.inside.fork_server import Forks, kill, serve_forks
+    from agent.sandbox.inside.runners import JobInput, Runner
 
 MAX_REQUEST = 64 << 20
 REPORT_CAP = 1 << 20
@@ -130,6 +133,8 @@ def count_oom_kills() -> int:
 class Pipe:
     """One stream of a child. Relays up to `cap` bytes and discards the rest."""
 
+    events = select.POLLIN
+
     def __init__(self, kind: bytes, cap: int) -> None:
         self.kind = kind
         self.cap = cap
@@ -161,7 +166,7 @@ class Pipe:
 class ChildRun:
     """One child process, from the fork to its last output. The child process calls `body`.
 
-    With `forks`, it is a fork of the process that calls `body`.
+    With `forks`, it is a fork of the process that calls `body`. `inputs` maps descriptors to what is written to them.
     """
 
     forks: Forks | None = None
@@ -172,6 +177,7 @@ class ChildRun:
         self.timeout = float(limits[0])
         self.limits = [int(limit) for limit in limits[1:]]
         self.pipes = pipes
+        self.inputs: dict[int, JobInput] = {}
         self.body = body
         self.pid = 0
         self.status: int | None = None
@@ -183,7 +189,7 @@ class ChildRun:
         ends = [pipe.write_end for pipe in self.pipes]
         problem = ""
         if self.forks is None:
-            self.pid = self.start_child(ends)
+            self.pid = self.pid or self.start_child(ends)
         else:
             problem = self.forks.start(self, ends, deadline)
             start, deadline = time.monotonic(), deadline - self.forks.earlier_seconds
@@ -225,9 +231,10 @@ class ChildRun:
         poll = select.poll()
         for fd in {0, WAKE, control} - {-1}:
             poll.register(fd, select.POLLIN)
-        by_fd = {pipe.read_end: pipe for pipe in self.pipes}
-        for fd in by_fd:
-            poll.register(fd, select.POLLIN)
+        by_fd: dict[int, Pipe | JobInput] = {pipe.read_end: pipe for pipe in self.pipes}
+        by_fd.update(self.inputs)
+        for fd, stream in by_fd.items():
+            poll.register(fd, stream.events)
         while not self.collect_children():
             remaining = deadline - time.monotonic()
             if remaining <= 0:
@@ -300,8 +307,7 @@ def run_program(limits: list[str], fields: list[str], in_fork: bool) -> None:
         return
     cases, rest = fields[6 : 6 + int(count)], fields[6 + int(count) :]
     job = HarnessJob(program, cases, dict(zip(rest[::2], rest[1::2])), environment or None)
-    caps = {b"o": int(output), b"e": int(output), b"r": REPORT_CAP, b"t": TRACE_CAP}
-    pipes = [Pipe(kind, cap) for kind, cap in caps.items()]
+    pipes = make_pipes(int(output))
     if not in_fork:
         ChildRun(limits, pipes, lambda: run_harness(job, secret, nonce), environment).run()
         return
@@ -313,6 +319,11 @@ def run_program(limits: list[str], fields: list[str], in_fork: bool) -> None:
         FORKS = Forks(identity)
     run.forks, FORKS.message = FORKS, (nonce + is_sentinel).encode()
     run.run()
+
+
+def make_pipes(output: int) -> list[Pipe]:
+    caps = {b"o": output, b"e": output, b"r": REPORT_CAP, b"t": TRACE_CAP}
+    return [Pipe(kind, cap) for kind, cap in caps.items()]
 
 
 def close_forks() -> None:
@@ -358,13 +369,22 @@ def prepare() -> int:
 
 HARNESS: Any = None
 FORKS: Forks | None = None
+RUNNER: Runner | None = None
 WAKE = prepare()
 send(b"h", b"")
 while True:
     kind, fields = receive()
     if kind != b"F":
         close_forks()
-    if kind in (b"R", b"F"):
+    if kind != b"J" and RUNNER is not None:
+        RUNNER.close()
+        RUNNER = None
+    if kind == b"S":
+        RUNNER = Runner(fields[:5], make_pipes(int(fields[5])), fields[6:])
+    elif kind == b"J" and RUNNER is not None:
+        RUNNER.run_job(float(fields[0]), fields[5:])
+        RUNNER = None
+    elif kind in (b"R", b"F"):
         run_program(fields[:5], fields[5:], kind == b"F")
     elif kind == b"P":
         prepare_harness(*fields)
