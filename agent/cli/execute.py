@@ -60,6 +60,8 @@ def run(program: Path, code: Path | None, options: ExecOptions, *, install: bool
         backend = await choose(config.sandbox, partial(print_text, console))
         async with AsyncExitStack() as stack:
             stack.push_async_callback(backend.close)
+            if language.toolchain is not None:
+                await backend.require_toolchain(language.toolchain)
             session = SandboxSession(backend)
             stack.push_async_callback(session.close)
             program_run = await _run_program(language, test_program, session, config.pipeline.test_timeout, install)

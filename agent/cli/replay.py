@@ -107,6 +107,7 @@ def _replay(
             for (sandbox, keys), config in zip(groups, configs, strict=True):
                 backend = await choose(config.sandbox, partial(print_text, console), backends=LOCKED_BACKENDS)
                 try:
+                    await sandbox.require_toolchains(backend)
                     replayer = Replayer(view, backend, sandbox, config=config, concurrency=options.concurrency)
                     outcomes.notes |= dict.fromkeys(replayer.notes)
                     async with aclosing(replayer.replay_all(keys)) as results:

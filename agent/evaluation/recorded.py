@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from agent.config import LIMITS, Config
 from agent.errors import NotReplayable
 from agent.languages.canonical import canonicalise
+from agent.languages.registry import built_in_languages
 from agent.pipeline.history import Command, Execution, History, Program
 from agent.runs.store.annotations import Key
 from agent.runs.store.manifest import format_value
@@ -216,6 +217,16 @@ class RecordedSandbox:
                 f"the run mounted {format_value(' '.join(self.mounts))}. A replay does not trust mounts that are "
                 "listed in a run folder. If programs may read these files, pass -c sandbox.mount_ro=HOST:BOX."
             )
+
+    async def require_toolchains(self, backend: SandboxBackend) -> None:
+        """Check the toolchains that the run used, so that `list_notes` can compare their versions.
+
+        Raises:
+            SandboxUnavailable: a toolchain is missing or too old.
+        """
+        for language in built_in_languages().values():
+            if language.toolchain is not None and language.toolchain.command in self.described:
+                await backend.require_toolchain(language.toolchain)
 
     def list_notes(self, config: Config, backend: SandboxBackend) -> list[str]:
         """Return notes on the image, on each mount, and on each setting that differs from the recorded setting.

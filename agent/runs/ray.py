@@ -12,7 +12,7 @@ import pickle
 import signal
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import chdir, suppress
 from contextvars import Context, copy_context
@@ -157,6 +157,21 @@ class RayEngine:
         if self._owns_ray:
             self.ray.shutdown()
 
+    async def require_toolchains(self, languages: Sequence[str]) -> SandboxInfo:
+        """Check the toolchains of these languages on the machine of one worker, and return its sandbox.
+
+        Other workers check their own before each pair.
+
+        Raises:
+            SandboxUnavailable: a toolchain is missing or too old.
+        """
+        handle = await self.wait_for_worker()
+        try:
+            info: SandboxInfo = await handle.actor.require_toolchains.remote(languages)
+        except self.ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        return info
+
     async def wait_for_worker(self) -> _WorkerHandle:
         """Wait until a worker is ready. Return the ready worker with the fewest pairs.
 
@@ -241,7 +256,7 @@ class _WorkerHandle:
         self.assignments: dict[int, _Assignment] = {}
         self._engine = engine
         self._ray = engine.ray
-        self._actor: Any = None
+        self.actor: Any = None
         self._calls: dict[int, tuple[asyncio.Task[None], asyncio.Queue[_WorkerReply]]] = {}
         self._out: list[Message] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -269,22 +284,22 @@ class _WorkerHandle:
         if self.sandbox is not None:
             with suppress(TimeoutError, self._ray.exceptions.RayError):
                 async with asyncio.timeout(30):
-                    await self._actor.close.remote()
+                    await self.actor.close.remote()
         self._discard_worker()
 
     async def _supervise(self) -> None:
         errors, failures = self._ray.exceptions, 0
         options = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
         while True:
-            self._actor = self._ray.remote(Worker).options(**options).remote()
+            self.actor = self._ray.remote(Worker).options(**options).remote()
             try:
-                self.sandbox = info = await self._actor.start.remote(
+                self.sandbox = info = await self.actor.start.remote(
                     version(PACKAGE), self._engine.spec, self._engine.folder
                 )
                 failures, self.failure = 0, None
                 self._engine.emit(Note(f"worker on {info.node}: sandbox {info.name or 'not required'}"))
                 while True:  # Poll, because a stream would end this process if Ray's daemon were killed.
-                    self._receive(await self._actor.messages.remote())
+                    self._receive(await self.actor.messages.remote())
                     await asyncio.sleep(self._pause)
             except errors.RayError as error:
                 if self.sandbox is not None:
@@ -304,7 +319,7 @@ class _WorkerHandle:
             await asyncio.sleep(min(60.0, 2.0**failures - 1))
 
     def _discard_worker(self) -> None:
-        self.sandbox, actor, self._actor, self._out = None, self._actor, None, []
+        self.sandbox, actor, self.actor, self._out = None, self.actor, None, []
         for task, _ in self._calls.values():
             task.cancel()
         for assignment in self.assignments.values():
@@ -321,7 +336,7 @@ class _WorkerHandle:
     def _flush(self) -> None:
         self._timer, messages, self._out = None, self._out, []
         if messages:
-            self._actor.receive.options(num_returns=0).remote(pickle.dumps(messages))
+            self.actor.receive.options(num_returns=0).remote(pickle.dumps(messages))
 
     def _receive(self, data: bytes) -> None:
         try:

@@ -12,7 +12,7 @@ import asyncio
 import os
 import pickle
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ from agent.llm.base import LLM, Call, Reply, Wait, close
 from agent.llm.gateway import Gateway, ask_model
 from agent.llm.models import Models
 from agent.pipeline.history import Recorder
-from agent.runs.runner import PairRunner
+from agent.runs.runner import PairRunner, require_toolchains
 from agent.sandbox.base import SandboxBackend, SandboxLimits
 from agent.sandbox.dependencies.environments import REPORT_INTERVAL
 from agent.sandbox.select import choose
@@ -96,6 +96,12 @@ class Worker:
         self._gateway = RemoteGateway(run.models, self._send)
         self._runner = PairRunner(run, self._gateway, backend)
         return SandboxInfo.of(backend, node)
+
+    async def require_toolchains(self, languages: Sequence[str]) -> SandboxInfo:
+        """Check the toolchains of these languages, and return where programs run. See `runner.require_toolchains`."""
+        backend = self._runner.backend
+        await require_toolchains(self._runner.spec, backend, languages)
+        return SandboxInfo.of(backend, socket.gethostname())
 
     async def messages(self) -> bytes:
         """Wait until there are messages for the driver, and return them as pickled bytes."""

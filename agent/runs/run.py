@@ -24,7 +24,7 @@ from agent.runs.batches import Batches
 from agent.runs.job import Job
 from agent.runs.ray import RayEngine, RayRunner
 from agent.runs.ray_worker import SandboxInfo
-from agent.runs.runner import PairRunner, Runner
+from agent.runs.runner import PairRunner, Runner, require_toolchains
 from agent.runs.spec import RunSpec
 from agent.runs.store.cache import SqliteReplyCache
 from agent.runs.store.run_folder import RunFolder
@@ -188,12 +188,24 @@ class Run:
                 async for pair in source:
                     pairs.add(pair)
         if isinstance(pairs, Sequence):
+            languages = set()
             for pair in pairs.of_each_language() if isinstance(pairs, PairStore) else pairs:
                 self.spec.check_pair(pair)
+                languages.add(pair.language)
+            if any(self.spec.languages[name].toolchain for name in languages & self.spec.languages.keys()):
+                await self._require_toolchains(sorted(languages))
         with ExitStack() as stack:
             job = self._create_job(pairs, ordered, limit, stack)
             self.spec.emit(self._build_start_event(job))
             await job.annotate(put)
+
+    async def _require_toolchains(self, languages: Sequence[str]) -> None:
+        """Check the toolchains before any model call, and record their versions."""
+        if self._engine is not None:
+            self._sandbox_info = await self._engine.require_toolchains(languages)
+        else:
+            await require_toolchains(self.spec, self._backend, languages)
+            self._sandbox_info = SandboxInfo.of(self._backend)
 
     def _create_job(
         self, pairs: Iterable[Pair] | AsyncIterable[Pair], ordered: bool, limit: int | None, stack: ExitStack

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +37,18 @@ class Runner(Protocol):
             Deferred: a model call is waiting for its batch. Batch replies that the pair claimed are released.
         """
         ...
+
+
+async def require_toolchains(spec: RunSpec, backend: SandboxBackend | None, languages: Iterable[str]) -> None:
+    """Check the toolchains of these languages, if programs run in them.
+
+    Raises:
+        SandboxUnavailable: a toolchain is missing or too old. The message explains how to install it.
+        SandboxError: no sandbox starts.
+    """
+    for language in (spec.languages.get(name) for name in languages):
+        if backend is not None and spec.pipeline.uses_sandbox and language is not None and language.toolchain:
+            await backend.require_toolchain(language.toolchain)
 
 
 @dataclass
@@ -125,6 +137,7 @@ class PairRunner:
         pipeline = spec.pipeline if language is not None else spec.fallback
         if pipeline is None:
             return
+        await require_toolchains(spec, self.backend, [pair.language])
         session = None
         if self.backend is not None and pipeline.uses_sandbox:
             session = SandboxSession(

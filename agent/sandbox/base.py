@@ -296,6 +296,17 @@ class SandboxBackend(ABC):
         """Return the limits that this machine cannot enforce (`memory`, `cpu`, …), mapped to the reasons."""
         return {}
 
+    async def require_toolchain(self, toolchain: Toolchain) -> str:  # noqa: ARG002
+        """Return the version of a toolchain in the sandboxes, or "" if the backend does not check toolchains.
+
+        Call this method before any program uses the toolchain. From then on, `describe` contains the version.
+
+        Raises:
+            SandboxUnavailable: the toolchain is missing or too old. The message explains how to install it.
+            SandboxError: no sandbox starts.
+        """
+        return ""
+
     @abstractmethod
     async def acquire(self) -> Sandbox:
         """Return a fresh sandbox.

@@ -13,7 +13,9 @@ from pathlib import Path, PurePosixPath
 from agent.errors import UsageError
 from agent.sandbox.interpreter import as_unprivileged
 
-_SANDBOX_FOLDERS = "bin boot dev envs etc inside lib lib32 lib64 libx32 proc run sbin staging sys tmp usr var work"
+_SANDBOX_FOLDERS = (
+    "bin boot dev envs etc inside lib lib32 lib64 libx32 proc run sbin staging sys tmp toolchains usr var work"
+)
 RESERVED = frozenset(_SANDBOX_FOLDERS.split())
 """The top-level folders of a sandbox, where nothing can be mounted."""
 
@@ -90,7 +92,11 @@ def _resolve_host(text: str, host: str) -> Path:
             f"mount_ro {text}: {special_file} is a socket, pipe or device. A program could reach "
             "the host through it. Choose a folder without such files."
         )
-    _check_readable(text, path)
+    if not is_readable(path):
+        raise UsageError(
+            f"mount_ro {text}: the sandbox's user (nobody) cannot read {path}. "
+            "Give everybody read access to this path and its parent folders."
+        )
     return path
 
 
@@ -108,14 +114,10 @@ def _iterate_special_files(path: Path) -> Iterator[str]:
             continue  # the sandbox's user cannot open this folder either
 
 
-def _check_readable(text: str, path: Path) -> None:
-    """If this process runs as root, check that the sandbox's user can read the path."""
+def is_readable(path: Path) -> bool:
+    """Return whether the sandbox's user can read the path. If this process is not root, that user is its own."""
     user = as_unprivileged()
     if not user or platform.system() != "Linux":
-        return
+        return True
     command = ["/bin/sh", "-c", _READABLE, str(path)]
-    if subprocess.run(command, env={}, cwd="/", capture_output=True, check=False, **user).returncode != 0:
-        raise UsageError(
-            f"mount_ro {text}: the sandbox's user (nobody) cannot read {path}. "
-            "Give everybody read access to this path and its parent folders."
-        )
+    return subprocess.run(command, env={}, cwd="/", capture_output=True, check=False, **user).returncode == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from agent.errors import SandboxError
 from agent.sandbox.base import Sandbox
@@ -29,7 +29,7 @@ class Pool(Generic[S]):
         self._gate = asyncio.Semaphore(starts)
         self._available: deque[asyncio.Task[S]] = deque()
         self._awaited: set[asyncio.Task[S]] = set()
-        self._releases: set[asyncio.Task[None]] = set()
+        self._releases: set[asyncio.Task[Any]] = set()
         self._refill: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -43,6 +43,17 @@ class Pool(Generic[S]):
         self._refill = None
         while not self._closed and len(self._available) < self._size:
             self._available.append(asyncio.ensure_future(self._start_sandbox()))
+
+    def renew(self) -> None:
+        """Replace the sandboxes that were not taken, because new ones differ from them."""
+        while self._available:
+            task = self._available.popleft()
+            if task.done():
+                self._release(task)
+            else:
+                task.cancel()
+                self._track(task)
+        self.fill()
 
     async def take(self) -> S:
         """Return an unused sandbox, waiting for one to start if none is ready.
@@ -99,11 +110,14 @@ class Pool(Generic[S]):
     def _release(self, task: asyncio.Task[S]) -> None:
         """Release the task's sandbox in the background if it started. Ignores errors."""
         if _has_succeeded(task):
-            release = asyncio.ensure_future(task.result().release())
-            self._releases.add(release)
-            release.add_done_callback(self._forget_release)
+            self._track(asyncio.ensure_future(task.result().release()))
 
-    def _forget_release(self, release: asyncio.Task[None]) -> None:
+    def _track(self, release: asyncio.Task[Any]) -> None:
+        """Make `close` wait until a task in the background has released its sandbox."""
+        self._releases.add(release)
+        release.add_done_callback(self._forget_release)
+
+    def _forget_release(self, release: asyncio.Task[Any]) -> None:
         self._releases.discard(release)
         if not release.cancelled():
             release.exception()

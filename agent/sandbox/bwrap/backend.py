@@ -20,6 +20,7 @@ from agent.sandbox.base import (
     SandboxBackend,
     SandboxJob,
     SandboxLimits,
+    Toolchain,
 )
 from agent.sandbox.bwrap.cgroups import Cgroup, ControlGroups
 from agent.sandbox.bwrap.environments import BwrapEnvironmentStore
@@ -34,6 +35,7 @@ from agent.sandbox.mounts import Mount, check_hidden_folders
 from agent.sandbox.pool import Pool
 from agent.sandbox.registry import INSTALL
 from agent.sandbox.seccomp import find_kernel_filter
+from agent.sandbox.toolchains import Toolchains
 
 _START_SECONDS = 20.0
 _TEMPORARY = ("/tmp", "/dev/shm", WORK)
@@ -74,12 +76,12 @@ class BwrapBackend(SandboxBackend):
         self._mounts = tuple(mounts)
         self._python = python
         self._setup: tuple[Bubblewrap, BwrapFolders] | None = None
-        self._arguments: list[str] = []
         self._compiled: dict[str, str] = {}
         self._groups = ControlGroups({}, {})
         self._last_argv: list[str] = []
         self._alive: set[BwrapSandbox] = set()
         self._pool = Pool(self._start_sandbox, size=pool, starts=starts)
+        self._toolchains = Toolchains(self._start_sandbox, self._pool.renew)
         self.store = BwrapEnvironmentStore(self._require_setup)
         self.environments: EnvironmentBuilder = WheelEnvironments(self.store, policy=dependency_policy)
 
@@ -91,18 +93,6 @@ class BwrapBackend(SandboxBackend):
         bubblewrap, folders = await asyncio.to_thread(_find_setup, self._root, self._python)
         check_hidden_folders(self._mounts, bubblewrap.interpreter.folders)
         self._compiled = {read_source("python_harness"): folders.locate_compiled("python_harness")}
-        self._arguments = bubblewrap.build_arguments(
-            build_supervisor_argv(
-                bubblewrap.interpreter.path, user=None, work=WORK, compiled=folders.locate_compiled("supervisor")
-            ),
-            read_only={
-                folders.envs: "/envs",
-                folders.inside: INSIDE,
-                **{mount.host: mount.target for mount in self._mounts},
-            },
-            tmpfs=dict.fromkeys(_TEMPORARY, self.limits.files),
-            writable={},
-        )
         self._groups = await asyncio.to_thread(ControlGroups.find)
         self._setup = bubblewrap, folders
         try:
@@ -127,6 +117,7 @@ class BwrapBackend(SandboxBackend):
             "python": bubblewrap.interpreter.version,
             "platform": f"linux/{bubblewrap.interpreter.tag.machine}",
             "kernel": platform.release(),
+            **self._toolchains.versions,
         }
 
     def unenforced(self) -> Mapping[str, str]:
@@ -139,6 +130,10 @@ class BwrapBackend(SandboxBackend):
         if self._setup is not None and self._setup[0].filter is None:
             unenforced["seccomp"] = f"there is no system call filter for the {platform.machine()} architecture"
         return unenforced
+
+    async def require_toolchain(self, toolchain: Toolchain) -> str:
+        """Return the version of a toolchain. See `SandboxBackend.require_toolchain`."""
+        return await self._toolchains.require(toolchain)
 
     async def acquire(self) -> BwrapSandbox:
         """Return an unused sandbox whose supervisor responds. No sandbox is left behind if the call is cancelled."""
@@ -156,8 +151,20 @@ class BwrapBackend(SandboxBackend):
     async def _start_sandbox(self) -> BwrapSandbox:
         return await complete_or_undo(self._open_sandbox(), BwrapSandbox.release)
 
+    def _build_arguments(self) -> list[str]:
+        bubblewrap, folders = self._require_setup()
+        mounts = (*self._mounts, *self._toolchains.mounts)
+        return bubblewrap.build_arguments(
+            build_supervisor_argv(
+                bubblewrap.interpreter.path, user=None, work=WORK, compiled=folders.locate_compiled("supervisor")
+            ),
+            read_only={folders.envs: "/envs", folders.inside: INSIDE, **{mount.host: mount.target for mount in mounts}},
+            tmpfs=dict.fromkeys(_TEMPORARY, self.limits.files),
+            writable={},
+        )
+
     async def _open_sandbox(self) -> BwrapSandbox:
-        process = await BwrapProcess.spawn(self._require_setup()[0], self._arguments)
+        process = await BwrapProcess.spawn(self._require_setup()[0], self._build_arguments())
         sandbox = BwrapSandbox(self._alive, process, self.limits, self._compiled, self._last_argv)
         try:
             await sandbox.open(_START_SECONDS)

@@ -16,6 +16,7 @@ from agent.sandbox.base import (
     Notify,
     SandboxBackend,
     SandboxLimits,
+    Toolchain,
 )
 from agent.sandbox.channel import ChannelSandbox
 from agent.sandbox.dependencies.environments import DependencyPolicy, WheelEnvironments
@@ -36,6 +37,7 @@ from agent.sandbox.mounts import Mount
 from agent.sandbox.owner import PREFIX, Owner
 from agent.sandbox.pool import Pool
 from agent.sandbox.seccomp import PROFILE, read_engine_profile
+from agent.sandbox.toolchains import Toolchains
 
 VOLUME = f"{PREFIX}-environments"
 START_DEADLINE = 30.0
@@ -134,6 +136,7 @@ class DockerBackend(SandboxBackend):
         self.environments: EnvironmentBuilder = WheelEnvironments(self.store, policy=dependency_policy)
         self._resources: DockerResources | None = None
         self._pool = Pool(self._start_sandbox, size=pool, starts=starts)
+        self._toolchains = Toolchains(self._start_sandbox, self._pool.renew)
         self._progress: Notify = lambda _line: None
         self._description: Mapping[str, str] = {"backend": self.name}
         self._unenforced: Mapping[str, str] = {}
@@ -181,11 +184,15 @@ class DockerBackend(SandboxBackend):
 
     def describe(self) -> Mapping[str, str]:
         """Return the engine, API version, image, image id, interpreter and platform that `start` determined."""
-        return self._description
+        return {**self._description, **self._toolchains.versions}
 
     def unenforced(self) -> Mapping[str, str]:
         """Return the limits that this engine cannot enforce, with the reason for each."""
         return self._unenforced
+
+    async def require_toolchain(self, toolchain: Toolchain) -> str:
+        """Return the version of a toolchain. See `SandboxBackend.require_toolchain`. A remote engine uses no wheels."""
+        return await self._toolchains.require(toolchain, use_wheels=self._require_started().engine.is_local)
 
     async def acquire(self) -> DockerSandbox:
         """Return a fresh container whose supervisor responds. Cancelling this call leaves no container behind."""
@@ -247,7 +254,8 @@ class DockerBackend(SandboxBackend):
 
     async def _open(self, resources: DockerResources) -> DockerSandbox:
         command = build_supervisor_argv("python3", user=(UNPRIVILEGED, UNPRIVILEGED), work=WORK)
-        container = await resources.launcher.launch(make_sandbox_config(resources.settings, command))
+        settings = replace(resources.settings, mounts=(*self._mounts, *self._toolchains.mounts))
+        container = await resources.launcher.launch(make_sandbox_config(settings, command))
         sandbox = DockerSandbox(self._alive, resources, container, self._last_argv)
         try:
             await sandbox.open(START_DEADLINE)
