@@ -16,7 +16,7 @@ import pytest
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
 from agent.datasets.reading import read_pairs
-from agent.errors import AccountError, BudgetExceeded, ExtraMissing, Outage, UsageError
+from agent.errors import AccountError, BudgetExceeded, ExtraMissing, Outage, SandboxUnavailable, UsageError
 from agent.events import Event, Note, PairFinished, PairStarted, StepDone, Waiting
 from agent.llm.base import Call, Reply
 from agent.llm.gateway import MemoryReplyCache
@@ -28,8 +28,9 @@ from agent.runs.store.run_view import load_run
 from tests.cli.processes import wait_until
 from tests.cli.test_ray import find_workers
 from tests.llm.server import Answer, ChatServer, Request, rate_limited, says, slow, unauthorized
-from tests.pipeline.nodes.test_open_context import FROM_MODULE, MODULE, annotate
-from tests.scripts import environment, make_replies, pass_all
+from tests.runs.test_toolchains import PAIRS as TOOLED
+from tests.runs.test_toolchains import ToolSandbox
+from tests.runs.test_toolchains import make as make_tooled
 from tests.test_annotator import collect
 
 NON_MATCH = json.dumps({"reason": "It sorts.", "verdict": "non_match"})
@@ -124,6 +125,17 @@ async def test_annotations_events_and_evidence_equal_those_of_the_local_engine(t
         results[engine] = by_key, evidence, kinds, sandbox
     assert results["ray"] == results["local"]
     assert any(isinstance(event, Note) and "sandbox bwrap" in event.message for event in events)
+
+
+async def test_a_worker_checks_toolchains_before_any_call_and_its_versions_are_recorded(tmp_path: Path) -> None:
+    options = {"engine": "ray", "config": {"runner.workers": 1}, "run_dir": tmp_path / "run"}
+    model = ScriptedLLM(lambda _call: NON_MATCH)
+    with pytest.raises(SandboxUnavailable, match=r"1\.9"):
+        await collect(make_tooled(ToolSandbox("1.9"), model, **options), TOOLED)
+    assert not (tmp_path / "run").exists()
+    await collect(make_tooled(ToolSandbox("2.1"), model, **options), TOOLED)
+    with load_run(tmp_path / "run") as view:
+        assert view.manifest["segments"][-1]["environment"]["sandbox"]["tool"] == "2.1"
 
 
 async def test_identical_calls_of_different_workers_are_made_once() -> None:

@@ -104,6 +104,20 @@ async def test_unusable_sandboxes_are_not_handed_out(pool: Pool[Numbered], start
     assert starter.released == [1, 2]
 
 
+async def test_renewing_replaces_idle_and_starting_sandboxes(pool: Pool[Numbered], starter: Starter) -> None:
+    pool.fill()
+    await let_tasks_run()
+    starter.gate.clear()
+    assert await take(pool) == 1
+    await let_tasks_run()
+    pool.renew()
+    await let_tasks_run()
+    starter.gate.set()
+    await let_tasks_run()
+    assert (starter.released, starter.starting, pool.ready_count) == ([2, 3], 0, 3)
+    assert await take(pool) > 4
+
+
 async def test_a_failed_start_raises_in_the_waiting_task(pool: Pool[Numbered], starter: Starter) -> None:
     starter.failures = [SandboxError("no room"), SandboxError("no room")]
     results = await asyncio.gather(*(take(pool) for _ in range(4)), return_exceptions=True)

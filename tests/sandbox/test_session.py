@@ -211,6 +211,7 @@ async def test_a_repeated_program_starts_no_sandbox_and_is_marked_as_shared() ->
         {"options": {}},
         {"environment": "e"},
         {"timeout": 1.0},
+        {"argv": ("node",)},
     ],
 )
 async def test_runs_with_different_inputs_are_not_shared(change: dict[str, object]) -> None:

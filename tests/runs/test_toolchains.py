@@ -1,0 +1,77 @@
+"""The toolchain of a language is checked before any model call, and its version is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import Annotator, Pair, ScriptedLLM, ScriptedSandbox
+from agent.errors import SandboxUnavailable
+from agent.evaluation.recorded import RecordedSandbox
+from agent.languages.base import Language
+from agent.languages.python.language import PythonLanguage
+from agent.runs.store.manifest import read_manifest
+from agent.sandbox.base import CommandResult, Toolchain
+from agent.sandbox.toolchains import Toolchains
+from tests.scripts import PAIR, make_replies, pass_all, screen
+
+
+class Tooled(PythonLanguage):
+    """A language with a toolchain."""
+
+    name = "tooled"
+    toolchain = Toolchain("tool", "agent_test_tool", (2,), "pip install tool")
+
+
+class ToolSandbox(ScriptedSandbox):
+    """A backend whose sandboxes have a version of the toolchain."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(pass_all, commands=[CommandResult(0, f"v{version}")])
+        self.toolchains = Toolchains(self.acquire, lambda: None)
+
+    async def require_toolchain(self, toolchain: Toolchain) -> str:
+        return await self.toolchains.require(toolchain)
+
+    def describe(self) -> Mapping[str, str]:
+        return {"backend": "bwrap", **self.toolchains.versions}
+
+
+PAIRS = [PAIR, PAIR.model_copy(update={"id": "tooled", "language": "tooled"})]
+
+
+def make(backend: ScriptedSandbox, model: ScriptedLLM, **options: Any) -> Annotator:
+    return Annotator(model=model, sandbox=backend, languages=[Tooled()], **options)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_an_old_toolchain_stops_the_run_before_any_call(is_stream: bool) -> None:
+    async def stream() -> AsyncIterator[Pair]:
+        yield PAIRS[1]
+
+    model = ScriptedLLM({"screen": [screen()]})
+    async with make(ToolSandbox("1.9"), model) as annotator:
+        with pytest.raises(SandboxUnavailable, match="pip install tool"):
+            await anext(annotator.annotate(stream() if is_stream else PAIRS))
+    assert model.calls == []
+
+
+async def test_the_version_is_recorded_and_compared_by_a_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ScriptedLLM(lambda call: make_replies()[call.role][0])
+    async with make(ToolSandbox("2.1"), model, run_dir=tmp_path / "run") as annotator:
+        labels = [annotation.label async for annotation in annotator.annotate(PAIRS)]
+    assert labels == [1, 1]
+    recorded = RecordedSandbox.of(read_manifest(tmp_path / "run" / "manifest.json"), 1)
+    assert recorded.described["tool"] == "2.1"
+    languages: dict[str, Language] = {"tooled": Tooled()}
+    monkeypatch.setattr("agent.evaluation.recorded.built_in_languages", lambda: languages)
+    backend = ToolSandbox("2.2")
+    await recorded.require_toolchains(backend)
+    assert [note for note in recorded.list_notes(recorded.config, backend) if note.startswith("tool:")] == [
+        "tool: recorded '2.1', now '2.2'"
+    ]
