@@ -29,7 +29,7 @@ lint: .venv/.ready-dev
 	.venv/bin/mypy --num-workers 2
 
 bench: .venv/.ready-dev
-	.venv/bin/python -m tests.benchmarks
+	.venv/bin/python -m tests.benchmarks --max-ratio 3
 	.venv/bin/python -m tests.benchmarks.calls
 	.venv/bin/python -m tests.benchmarks.throughput --in-flight 96 --max-ratio 1.3
 	.venv/bin/python -m tests.benchmarks.throughput --in-flight 512 --min-gain 1.4

