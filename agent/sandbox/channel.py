@@ -47,8 +47,8 @@ _STACK = "(most recent call first):\n"
 _MAX_STACKS = 33
 _RUNNER_RESERVE = 1 << 30
 """Added to a runner's limit on memory of its own. Node reserves 512 MiB for code per thread, and uses little of it."""
-_OUT_OF_MEMORY = "heap out of memory"
-"""What Node writes before it aborts because its heap is full."""
+_OUT_OF_MEMORY = "out of memory"
+"""Part of what Node writes before it aborts because it cannot allocate memory."""
 
 
 class MalformedFrame(ValueError):
@@ -183,7 +183,7 @@ class ChannelSandbox(Sandbox):
         hang, *other_stacks = _parse_stacks(response.decode(b"t"))
         killed = response.exit.signal is not None or response.exit.timed_out or response.exit.limit is not None
         stderr = response.decode(b"e")
-        if job.argv and response.exit.signal == signal.SIGABRT and _OUT_OF_MEMORY in stderr:
+        if job.argv and response.exit.signal in (signal.SIGABRT, signal.SIGTRAP) and _OUT_OF_MEMORY in stderr:
             response.exit = replace(response.exit, limit=response.exit.limit or "memory")
         return replace(
             response.exit,
