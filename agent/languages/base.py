@@ -133,6 +133,8 @@ class Language:
     """The name of the language, as used in pairs."""
     fence: str
     """The info string of a fenced code block."""
+    program_fence: str | None = None
+    """The info string of a fenced block with a test program. None: `fence`."""
     marker: str = ""
     """The line in a program that the snippet replaces."""
     toolchain: Toolchain | None = None

@@ -32,6 +32,8 @@ _BUILT_IN_CHANGED = re.compile(r"changed (?:builtins|unittest[\w.]*)\.(\w+)")
 _SEVERITY = (CaseOutcome.PASSED, CaseOutcome.NOT_RUN, CaseOutcome.FAILED, CaseOutcome.ERROR)
 _OF_SNIPPET = "snippet"
 """The name of tamper records about the snippet's own functions and classes."""
+_OF_SQL = "sql"
+"""The name of load records about features that the database engine lacks."""
 _OF_CONTEXT = "context"
 """The name of load records about the import of the snippet's module."""
 _NO_EVIDENCE = (Cause.CONTEXT, Cause.DEPENDENCY, Cause.PROGRAM)
@@ -54,12 +56,12 @@ class _Incident:
     replaced: bool = False
 
 
-def build_report(program: Program, result: RunResult) -> TestReport:
-    """Build the report of a run.
+def build_report(program: Program, result: RunResult, blame: Blame | None = None) -> TestReport:
+    """Build the report of a run. `blame` determines the causes, by default for Python.
 
     The status is `passed` only after a clean exit in which every case started and passed.
     """
-    blame = Blame(program)
+    blame = blame or Blame(program)
     starts, ends = (_group_by_case(program.cases, result.records, kind) for kind in ("start", "case"))
     running = next((name for name in reversed(program.cases) if len(starts[name]) > len(ends[name])), None)
     incident = _find_incident(program, result, blame, running, sum(map(len, ends.values())))
@@ -126,6 +128,8 @@ def _find_incident(
 
 
 def _describe_load(program: Program, blame: Blame, load: ReportLine) -> str:
+    if load.name == _OF_SQL:
+        return _describe(program, blame, load)
     if load.name != _OF_CONTEXT:
         return f"the program could not be loaded: {_describe(program, blame, load)}"
     if load.error_type == "ContextError":

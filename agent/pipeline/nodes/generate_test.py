@@ -50,16 +50,17 @@ class GenerateTest(Node):
             return Step("snippet_error", {"snippet": snippet, "report": report})
         module = state.get("module")
         role = TEST if module is None else TEST_IN_MODULE
+        about_snippet = {"marker": tools.language.marker, "advice": snippet.advice}  # advice tells what to stand in for
+        fence = tools.language.program_fence or tools.language.fence
         variables = {
             **collect_pair_variables(state, tools),
-            **({} if module is None else {"outline": module.outline}),
-            "marker": tools.language.marker,
-            "advice": snippet.advice if module is None else (),  # advice tells what to stand in for
+            "fence": fence,
+            **(about_snippet if module is None else {"outline": module.outline}),
             "weakness": state.get("weakness"),
         }
 
         def parse(text: str) -> tuple[parsing.ProgramReply, Program]:
-            reply = parsing.parse_program(text, tools.language.fence)
+            reply = parsing.parse_program(text, fence)
             return reply, _insert(tools.language, reply.template, snippet, module)
 
         reply, program = await tools.asker.ask(role, variables, parse)

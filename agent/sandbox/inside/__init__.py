@@ -21,6 +21,7 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
         "python_pytest",
         "python_sentinel",
         "python_context",
+        "python_sql",
         "python_harness",
         "python_forks",
     ),

@@ -13,6 +13,9 @@ passes, it never called the snippet.
 
 With the `module` option, the snippet is not a part of the program. It replaces its definition in the module, which is
 imported before the program loads. With the `probe` option, the module's source is reported before its import.
+
+With the `sql` option, the snippet is the option's value. Its lines in the program contain a function without a body. In
+sentinel runs, the snippet is empty.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from agent.sandbox.inside.python_pytest import make_pytest_runner
     from agent.sandbox.inside.python_reports import MODULE, NAME, report_case, report_error
     from agent.sandbox.inside.python_sentinel import ONLY_AST, SENTINEL, SENTINEL_MODULE, Sentinel, insert_sentinel
+    from agent.sandbox.inside.python_sql import make_candidate
 
     Line = tuple[str, int, str]
 
@@ -58,6 +62,7 @@ class Prepared:
 
     guard: Guard
     context: Context | None = None
+    candidate: Any = None
     run_cases: Callable[..., None]
 
     def __init__(self, job: Any) -> None:
@@ -86,6 +91,9 @@ def prepare(job: Any, emit: Callable[..., None]) -> Prepared | None:
     try:
         prepared.tree = parse_program(job)
         prepared.run_cases = make_runner(job, prepared.module)
+        if "sql" in job.options:
+            script = "" if job.options.get("sentinel") == "1" else job.options["sql"]
+            prepared.candidate = make_candidate(script, prepared.snippet.start, emit)
         # after the harness's imports, because earlier programs may have left modules there
         sys.path += [FOLDER, job.work]
         # an empty entry would be the working folder
@@ -168,6 +176,8 @@ def load(prepared: Prepared) -> None:
         code = compile(type(tree)(body=part, type_ignores=[]), NAME, "exec", future, dont_inherit=True)
         sentinel.armed = number != 1
         exec(code, namespace)
+        if number == 1 and prepared.candidate is not None:
+            namespace["run_candidate"] = prepared.candidate
         if number != 1:
             helpers.watch(part, code)
         if number == 1 or not (parts[1] or is_in_module):

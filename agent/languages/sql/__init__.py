@@ -1,0 +1,1 @@
+"""SQL snippets, which run on SQLite in Python programs."""

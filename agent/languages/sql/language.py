@@ -1,0 +1,147 @@
+"""Support for SQL. A snippet is a query or a script for SQLite, and its test program is written in Python."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+
+from agent.errors import SnippetTooLarge
+from agent.languages.base import FoundFunction, Language, MalformedProgram, Mutation, Program, Snippet
+from agent.languages.python import cases
+from agent.languages.python.dependencies import get_kind
+from agent.languages.python.insertion import MARKER, place_snippet
+from agent.languages.python.language import PythonLanguage
+from agent.languages.python.reporting import Blame, build_report
+from agent.languages.python.source import iterate_bindings, normalise, walk_scope
+from agent.languages.sql.tokens import create_mutants, find_difference, find_tokens, split_comment
+from agent.sandbox.base import SENTINEL, ReportLine, RunResult, SandboxJob
+from agent.sandbox.inside.python_sql import split_statements
+from agent.types import Cause, TestReport
+
+FUNCTION = "run_candidate"
+MAX_CHARACTERS = 20_000
+"""Maximum length of a snippet, in characters. Splitting takes time quadratic in the length of a string or trigger."""
+
+_STUB = f"def {FUNCTION}(connection, parameters=()): pass"
+_CAUSES = {
+    "OperationalError": Cause.SNIPPET,
+    "IntegrityError": Cause.SNIPPET,
+    "DataError": Cause.SNIPPET,
+    "MemoryError": Cause.SNIPPET,
+    "NotSupportedError": Cause.DEPENDENCY,
+}
+"""The causes of exceptions that the snippet raises. All others show that the program calls the snippet wrongly."""
+_OF_PROGRAM = re.compile(
+    r"no such (?!window)|.* already exists|unknown database|table \S+ has \d+ columns? but|foreign key mismatch"
+    r"|.*user-defined|database is locked|unable to open|.*readonly"
+)
+"""Errors about the tables and functions that the program provides."""
+_CREATED = re.compile(r"CREATE\s+(?:\w+\s+){1,3}?(?:IF\s+NOT\s+EXISTS\s+)?([\w.]+|\"[^\"]+\"|`[^`]+`|\[[^]]+\])", re.I)
+
+
+class SqlLanguage(Language):
+    """SQL for SQLite. Programs are Python and call `run_candidate`, which executes the snippet."""
+
+    name = "sql"
+    fence = "sql"
+    program_fence = "python"
+    marker = MARKER
+    prompt_rules = """\
+The snippet is SQL and runs on SQLite. The program is Python and imports only the standard library.
+Put the marker at column 0, outside every block. It becomes the function `run_candidate(connection, parameters=())`.
+`run_candidate` executes all statements of the snippet on a `sqlite3.Connection`. It returns the rows of the last
+statement that has rows: a list of tuples, whose attribute `columns` contains the names of the columns.
+`parameters` is a sequence for `?`, or a dictionary for named parameters.
+Never define or replace `run_candidate`. Never write statements of the snippet, and never catch its exceptions.
+Each test case opens `sqlite3.connect(":memory:")` and creates the tables and rows that the snippet needs but does not
+create. Use exactly the tables and columns that the snippet names. For `dbo.users`, first execute
+`ATTACH ':memory:' AS dbo`.
+The case then calls `run_candidate`. It asserts on the rows or, if the snippet changes data, on the rows of a query of
+yours. Include rows that almost qualify, equal values and NULLs. Sort the rows unless the query asks for an order.
+"""
+
+    def inspect(self, code: str) -> Snippet:
+        """Find the reason why a snippet cannot be tested on SQLite, if there is one."""
+        code = normalise(code)
+        if len(code) > MAX_CHARACTERS:
+            raise SnippetTooLarge(f"the snippet has {len(code):,} characters; the limit is {MAX_CHARACTERS:,}")
+        try:
+            sqlite3.complete_statement(code)
+        except ValueError as error:
+            return Snippet(code, f"SQLite cannot read it: {error}")
+        if all(token[0] == ";" for token in find_tokens(code)):
+            return Snippet(code, "it contains no statement")
+        if difference := find_difference(code):
+            return Snippet(code, f"SQLite does not support it: {difference}", cause=Cause.DEPENDENCY)
+        return Snippet(code)
+
+    def insert(self, template: str, snippet: Snippet) -> Program:
+        """Replace the marker in a program with the snippet, without changing the snippet."""
+        if snippet.problem is not None:
+            raise MalformedProgram(f"the candidate cannot be tested: {snippet.problem}")
+        placement = place_snippet(template, _STUB + "\n" * snippet.code.count("\n"))
+        if placement.statements[0] not in placement.tree.body or placement.statements[0].col_offset:
+            raise MalformedProgram(f"the `{MARKER}` line must be at column 0, outside every block")
+        others = [node for node in placement.tree.body if node not in placement.statements]
+        if any(FUNCTION in iterate_bindings(node) for node in walk_scope(others)):
+            raise MalformedProgram(f"the program defines `{FUNCTION}`; remove the definition and only call it")
+        program = cases.build_program(template, placement, {})
+        return _replace_lines(program, snippet.code)
+
+    def job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob:
+        """Return the sandbox job for a program."""
+        job = _PYTHON.job(_replace_lines(program, None), environment=environment, timeout=timeout)
+        lines = program.source.split("\n")[program.first_line - 1 : program.last_line]
+        return replace(job, options={**job.options, "sql": "\n".join(lines)})
+
+    def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob:
+        """Return a job with an empty snippet. A case that still passes proves nothing."""
+        job = self.job(program, environment=environment, timeout=timeout)
+        return replace(job, options={**job.options, SENTINEL: "1"})
+
+    def report(self, program: Program, result: RunResult) -> TestReport:
+        """Return the test report of a run: the outcomes of the cases, the status and the cause."""
+        return build_report(program, result, SqlBlame(_replace_lines(program, None)))
+
+    def outline(self, source: str, limit: int = 1_000_000) -> Iterator[FoundFunction]:
+        """Find the statements of a script. The documentation of a statement is the comment before it."""
+        source = normalise(source)
+        if len(source) > limit:
+            raise ValueError(f"it has {len(source):,} characters; the limit is {limit:,}")
+        for offset, statement in split_statements(source, sqlite3.complete_statement):
+            comment, code = split_comment(statement)
+            if code.strip(";"):
+                first = source.count("\n", 0, offset + len(statement) - len(code)) + 1
+                match = _CREATED.match(code)
+                name = match[1].strip('"`[]') if match else code.split(maxsplit=1)[0].lower()
+                yield FoundFunction(name, None, comment, code, first, first + code.count("\n"))
+
+    def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
+        """Return mutants: first an empty statement, then copies of the snippet with one changed token."""
+        return create_mutants(snippet.code, limit)
+
+
+class SqlBlame(Blame):
+    """Determines the causes of failures in programs that run SQL."""
+
+    def judge_record(self, record: ReportLine) -> Cause:
+        """Return the cause of an exception that was raised in a case or while the program was loaded."""
+        cause, kind = super().judge_record(record), get_kind(record)
+        if cause is not Cause.SNIPPET:
+            return cause
+        if kind == "OperationalError" and _OF_PROGRAM.match(record.message):
+            return Cause.PROGRAM
+        return _CAUSES.get(kind, Cause.PROGRAM)
+
+
+_PYTHON = PythonLanguage()
+
+
+def _replace_lines(program: Program, code: str | None) -> Program:
+    """Return the program with SQL in the snippet's lines. If `code` is None, they contain a Python function."""
+    lines = program.source.split("\n")
+    new_lines = [_STUB, *[""] * (program.last_line - program.first_line)] if code is None else code.split("\n")
+    lines[program.first_line - 1 : program.last_line] = new_lines
+    return program.model_copy(update={"source": "\n".join(lines)})

@@ -1,0 +1,137 @@
+"""SQL snippets: inspection, insertion into Python programs, statements and mutants."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import SnippetTooLarge
+from agent.languages.base import MalformedProgram, MutantKind
+from agent.languages.registry import built_in_languages
+from agent.languages.sql.language import MAX_CHARACTERS, SqlLanguage
+from agent.sandbox.inside.python_sql import split_statements
+from agent.types import Cause
+
+sql = SqlLanguage()
+TEMPLATE = (
+    "import sqlite3\n# <candidate>\ndef test_a():\n    assert run_candidate(sqlite3.connect(':memory:')) == [(1,)]\n"
+)
+HOSTILE = "SELECT 1 -- '''\n/* \"\"\" */\n# <candidate>\n\x0c\tdef test_b(): pass \\\n;"
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ("SELECT 1", None),
+        ("SELECT '-- ' || \"a + 'b\" -- 'c' + 'd'", None),
+        ("SELECT name FORM people", None),
+        ("", Cause.SNIPPET),
+        (" ;; -- SELECT 1\n/* SELECT 2", Cause.SNIPPET),
+        ("SELECT '\0'", Cause.SNIPPET),
+        ("SELECT '\ud800'", Cause.SNIPPET),
+        ("SELECT first + ' ' + last FROM people", Cause.DEPENDENCY),
+        ("select cast(day as datetime) from t", Cause.DEPENDENCY),
+        ("CREATE TABLE t (id INT IDENTITY(1, 1))", Cause.DEPENDENCY),
+        ("CREATE TABLE t (id int auto_increment)", Cause.DEPENDENCY),
+        ("CREATE TABLE t (id bigserial)", Cause.DEPENDENCY),
+    ],
+)
+def test_a_snippet_that_cannot_be_tested_has_a_problem(code: str, cause: Cause | None) -> None:
+    snippet = sql.inspect(code)
+    assert (snippet.cause if snippet.problem else None) == cause
+
+
+def test_a_long_snippet_is_too_large() -> None:
+    with pytest.raises(SnippetTooLarge):
+        sql.inspect("SELECT 1" + " " * MAX_CHARACTERS)
+
+
+@pytest.mark.parametrize("code", ["SELECT 1", HOSTILE, "\ufeffSELECT 1;\r\nSELECT 2"])
+def test_a_snippet_is_inserted_unchanged(code: str) -> None:
+    snippet = sql.inspect(code)
+    program = sql.insert(TEMPLATE, snippet)
+    lines = program.source.split("\n")
+    assert "\n".join(lines[program.first_line - 1 : program.last_line]) == snippet.code
+    job, sentinel = (make(program, environment=None, timeout=1) for make in (sql.job, sql.sentinel_job))
+    assert (job.options["sql"], job.cases) == (snippet.code, ("test_a",))
+    assert (sentinel.program, sentinel.options) == (job.program, {**job.options, "sentinel": "1"})
+    compile(job.program, "program.py", "exec")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        TEMPLATE.replace("# <candidate>\n", ""),
+        TEMPLATE.replace("import", "# <candidate>\nimport"),
+        TEMPLATE.replace("# <candidate>", "if True:\n    # <candidate>"),
+        TEMPLATE.replace("# <candidate>", "@print\n# <candidate>"),
+        TEMPLATE + "def run_candidate(connection): return [(1,)]\n",
+        TEMPLATE.replace("# <candidate>", "run_candidate = print\n# <candidate>"),
+        TEMPLATE.replace("test_a", "check"),
+    ],
+)
+def test_a_malformed_program_is_rejected(template: str) -> None:
+    with pytest.raises(MalformedProgram):
+        sql.insert(template, sql.inspect("SELECT 1"))
+
+
+@pytest.mark.parametrize(
+    ("script", "statements"),
+    [
+        ("SELECT 1", [(0, "SELECT 1")]),
+        (" SELECT ';' ;\n\n-- a;\nSELECT 2; ", [(1, "SELECT ';' ;"), (15, "-- a;\nSELECT 2;")]),
+        ("CREATE TRIGGER t AFTER INSERT ON a BEGIN SELECT 1; SELECT 2; END; SELECT 3", [(0, None), (66, "SELECT 3")]),
+    ],
+)
+def test_the_engine_splits_statements(script: str, statements: list[tuple[int, str | None]]) -> None:
+    found = [*split_statements(script, sqlite3.complete_statement)]
+    assert [(at, text if expected else None) for (at, text), (_, expected) in zip(found, statements, strict=True)] == (
+        statements
+    )
+
+
+@given(st.text(st.sampled_from("aA1'\"`[];-/*\n <=.(#\ud800"), max_size=60))
+def test_any_text_is_inspected_and_mutated(code: str) -> None:
+    snippet = sql.inspect(code)
+    mutants = sql.mutants(snippet, 20)
+    assert mutants[0].kind == MutantKind.RETURNS_NOTHING
+    assert all(mutant.snippet.code != code for mutant in mutants[1:])
+    if snippet.problem is None:
+        assert sql.insert(TEMPLATE, snippet).cases == ("test_a",)
+
+
+@pytest.mark.parametrize(
+    ("code", "mutants"),
+    [
+        ("SELECT DISTINCT a <= 3", ["SELECT  a <= 3", "SELECT DISTINCT a > 3", "SELECT DISTINCT a <= 4"]),
+        ("UPDATE t SET a = b", []),
+        ("SELECT left(a, b) -- = 1\n", []),
+        ("SELECT 'a = 1' UNION ALL SELECT [b < 2]", ["SELECT 'a = 1' UNION SELECT [b < 2]"]),
+        ("left join u on t.a2 = u1", ["INNER join u on t.a2 = u1", "left join u on t.a2 <> u1"]),
+        ("max(a) order by b desc", ["MIN(a) order by b desc", "max(a) order by b ASC"]),
+    ],
+)
+def test_mutants_change_one_token(code: str, mutants: list[str]) -> None:
+    assert [mutant.snippet.code for mutant in sql.mutants(sql.inspect(code), 20)[1:]] == mutants
+
+
+def test_an_outline_lists_statements_with_their_comments() -> None:
+    source = "-- Users by age.\n/* Oldest first. */\nCREATE VIEW IF NOT EXISTS by_age AS\nSELECT * FROM u;\n;\nselect 1"
+    assert [vars(found) for found in sql.outline(source)] == [
+        {
+            "name": "by_age",
+            "class_name": None,
+            "docstring": "Users by age.\nOldest first.",
+            "code": "CREATE VIEW IF NOT EXISTS by_age AS\nSELECT * FROM u;",
+            "start_line": 3,
+            "end_line": 4,
+        },
+        {"name": "select", "class_name": None, "docstring": None, "code": "select 1", "start_line": 6, "end_line": 6},
+    ]
+
+
+def test_sql_is_built_in() -> None:
+    assert isinstance(built_in_languages()["sql"], SqlLanguage)
