@@ -16,7 +16,7 @@ _TOKEN = re.compile(
 )
 _DIFFERENCES = (
     (re.compile(r"'\s*\+|\+\s*'"), "`+` does not concatenate strings"),
-    (re.compile(r"\bCAST\s*\([^()]*\bAS\s+(DATE|TIME)"), "`CAST` does not convert to dates and times"),
+    (re.compile(r"\bAS\s+(DATE|TIME)\w*\s*\)"), "`CAST` does not convert to dates and times"),
     (
         re.compile(r"\w\s+((BIG|SMALL)?SERIAL|AUTO_INCREMENT)\b|\bIDENTITY\s*\("),
         "only `INTEGER PRIMARY KEY` columns have automatic values",

@@ -33,7 +33,7 @@ HOSTILE = "SELECT 1 -- '''\n/* \"\"\" */\n# <candidate>\n\x0c\tdef test_b(): pas
         ("SELECT '\0'", Cause.SNIPPET),
         ("SELECT '\ud800'", Cause.SNIPPET),
         ("SELECT first + ' ' + last FROM people", Cause.DEPENDENCY),
-        ("select cast(day as datetime) from t", Cause.DEPENDENCY),
+        ("select cast(max(day) as datetime ) from t", Cause.DEPENDENCY),
         ("CREATE TABLE t (id INT IDENTITY(1, 1))", Cause.DEPENDENCY),
         ("CREATE TABLE t (id int auto_increment)", Cause.DEPENDENCY),
         ("CREATE TABLE t (id bigserial)", Cause.DEPENDENCY),
