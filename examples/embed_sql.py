@@ -1,4 +1,6 @@
-"""Add SQL as a language. The SQL of each pair runs on an in-memory SQLite database inside the sandbox.
+"""Write a language. It replaces the built-in support for SQL and has a format of its own for test programs.
+
+The SQL of each pair runs on an in-memory SQLite database inside the sandbox.
 
 The example needs no API key and no network access.
 

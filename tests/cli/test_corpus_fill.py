@@ -206,9 +206,9 @@ def test_hostile_code_and_queries_stay_data(agent: Commands) -> None:
 
 
 def test_queries_with_a_match_and_queries_that_cannot_be_filled_are_no_gaps(agent: Commands) -> None:
-    labels = {"match": {}, "intent": {"label": None, "decided_by": "judge_intent"}, "sql": {"label": 0}}
+    labels = {"match": {}, "intent": {"label": None, "decided_by": "judge_intent"}, "ruby": {"label": 0}}
     labels |= {"failed": {"label": None, "error": {"type": "ModelError", "message": "no reply"}}}
-    pairs = [Pair(id=name, query=name, code="x", language=name if name == "sql" else "python") for name in labels]
+    pairs = [Pair(id=name, query=name, code="x", language=name if name == "ruby" else "python") for name in labels]
     make_run(agent.folder / "other", pairs, labels)
     result, requests = fill(agent, respond, source="other")
     assert (count(result), requests) == ([0, 0, 0, 0, 0], [])

@@ -14,7 +14,7 @@ from agent.languages.python.dependencies import get_kind
 from agent.languages.python.insertion import MARKER, place_snippet
 from agent.languages.python.language import PythonLanguage
 from agent.languages.python.reporting import Blame, build_report
-from agent.languages.python.source import iterate_bindings, normalise, walk_scope
+from agent.languages.python.source import Unparsable, iterate_bindings, normalise, walk_scope
 from agent.languages.sql.tokens import create_mutants, find_difference, find_tokens, split_comment
 from agent.sandbox.base import SENTINEL, ReportLine, RunResult, SandboxJob
 from agent.sandbox.inside.python_sql import split_statements
@@ -103,14 +103,24 @@ yours. Include rows that almost qualify, equal values and NULLs. Sort the rows u
 
     def report(self, program: Program, result: RunResult) -> TestReport:
         """Return the test report of a run: the outcomes of the cases, the status and the cause."""
-        return build_report(program, result, SqlBlame(_replace_lines(program, None)))
+        try:
+            return build_report(program, result, SqlBlame(_replace_lines(program, None)))
+        except Unparsable as error:
+            raise MalformedProgram(str(error)) from error
 
     def outline(self, source: str, limit: int = 1_000_000) -> Iterator[FoundFunction]:
-        """Find the statements of a script. The documentation of a statement is the comment before it."""
+        """Find the statements of a script. The documentation of a statement is the comment before it.
+
+        Statements that are too long for a snippet may be split anywhere.
+        """
         source = normalise(source)
         if len(source) > limit:
             raise ValueError(f"it has {len(source):,} characters; the limit is {limit:,}")
-        for offset, statement in split_statements(source, sqlite3.complete_statement):
+
+        def is_complete(text: str) -> bool:
+            return len(text) > MAX_CHARACTERS or sqlite3.complete_statement(text)
+
+        for offset, statement in split_statements(source, is_complete):
             comment, code = split_comment(statement)
             if code.strip(";"):
                 first = source.count("\n", 0, offset + len(statement) - len(code)) + 1
