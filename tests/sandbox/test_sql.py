@@ -271,6 +271,7 @@ def reply(call: Call) -> str:
         return screen()
     if call.role == "arbitrate":
         return label(int(call.variables["report"].status is Status.PASSED))
+    assert call.variables["fence"] == "python"
     return program(write_program(PAIRS[call.pair_id.partition("-")[0]][3]))
 
 

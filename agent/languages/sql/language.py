@@ -25,14 +25,8 @@ MAX_CHARACTERS = 20_000
 """Maximum length of a snippet, in characters. Splitting takes time quadratic in the length of a string or trigger."""
 
 _STUB = f"def {FUNCTION}(connection, parameters=()): pass"
-_CAUSES = {
-    "OperationalError": Cause.SNIPPET,
-    "IntegrityError": Cause.SNIPPET,
-    "DataError": Cause.SNIPPET,
-    "MemoryError": Cause.SNIPPET,
-    "NotSupportedError": Cause.DEPENDENCY,
-}
-"""The causes of exceptions that the snippet raises. All others show that the program calls the snippet wrongly."""
+_OF_SNIPPET = {"OperationalError", "IntegrityError", "DataError", "MemoryError"}
+"""Errors of the snippet. All others, except `NotSupportedError`, show that the program calls the snippet wrongly."""
 _OF_PROGRAM = re.compile(
     r"no such (?!window)|.* already exists|unknown database|table \S+ has \d+ columns? but|foreign key mismatch"
     r"|.*user-defined|database is locked|unable to open|.*readonly"
@@ -116,14 +110,11 @@ yours. Include rows that almost qualify, equal values and NULLs. Sort the rows u
         source = normalise(source)
         if len(source) > limit:
             raise ValueError(f"it has {len(source):,} characters; the limit is {limit:,}")
-
-        def is_complete(text: str) -> bool:
-            return len(text) > MAX_CHARACTERS or sqlite3.complete_statement(text)
-
-        for offset, statement in split_statements(source, is_complete):
+        is_complete = sqlite3.complete_statement
+        for at, statement in split_statements(source, lambda text: len(text) > MAX_CHARACTERS or is_complete(text)):
             comment, code = split_comment(statement)
             if code.strip(";"):
-                first = source.count("\n", 0, offset + len(statement) - len(code)) + 1
+                first = source.count("\n", 0, at + len(statement) - len(code)) + 1
                 match = _CREATED.match(code)
                 name = match[1].strip('"`[]') if match else code.split(maxsplit=1)[0].lower()
                 yield FoundFunction(name, None, comment, code, first, first + code.count("\n"))
@@ -139,11 +130,10 @@ class SqlBlame(Blame):
     def judge_record(self, record: ReportLine) -> Cause:
         """Return the cause of an exception that was raised in a case or while the program was loaded."""
         cause, kind = super().judge_record(record), get_kind(record)
-        if cause is not Cause.SNIPPET:
-            return cause
-        if kind == "OperationalError" and _OF_PROGRAM.match(record.message):
-            return Cause.PROGRAM
-        return _CAUSES.get(kind, Cause.PROGRAM)
+        if cause is Cause.SNIPPET and kind == "NotSupportedError":
+            return Cause.DEPENDENCY
+        is_of_snippet = kind in _OF_SNIPPET and not _OF_PROGRAM.match(record.message)
+        return Cause.PROGRAM if cause is Cause.SNIPPET and not is_of_snippet else cause
 
 
 _PYTHON = PythonLanguage()
