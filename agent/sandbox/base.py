@@ -95,8 +95,9 @@ class ReportLine:
     """One line of the harness's report, signed with the run's key.
 
     `kind` is `start` (a case started), `case` (a case finished), `load` (loading the program raised an exception),
-    `entered` (a case entered the snippet), `tamper` or `end` (the harness finished). `tamper` means that the program
-    forged a record or changed something that affects the verdict. The `outcome` of a case is passed, failed, error or
+    `sentinel` (this run records entries), `entered` (a case entered the snippet, or the program did while it was
+    loaded), `tamper` or `end` (the harness finished). `tamper` means that the program forged a record or changed
+    something that affects the verdict. The `outcome` of a case is passed, failed, error or
     skipped.
     """
 

@@ -22,7 +22,7 @@ from agent.languages.python.insertion import (
     place_snippet,
 )
 from agent.languages.python.outline import build_outline
-from agent.languages.python.reporting import build_report
+from agent.languages.python.reporting import PythonBlame
 from agent.languages.python.source import (
     Function,
     Unparsable,
@@ -34,6 +34,7 @@ from agent.languages.python.source import (
     parse,
     walk,
 )
+from agent.languages.reporting import build_report
 from agent.sandbox.base import RunResult
 from agent.types import Origin, Status
 
@@ -61,7 +62,7 @@ def build_probe(snippet: Snippet, origin: Origin) -> Program:
 
 def read_module(probe: Program, result: RunResult, origin: Origin, max_lines: int) -> Module:
     """Return the module that a probe found. See `Language.read_module`."""
-    report = build_report(probe, result)
+    report = build_report(probe, result, PythonBlame(probe))
     if report.status is not Status.PASSED:
         raise ModuleUnusable(report.message)
     # the module could have forged source records after these

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent.errors import SnippetTooLarge
-from agent.languages.base import Language, MalformedProgram, Mutation, Program, Snippet
-from agent.languages.python import cases, dependencies, in_module, reporting
+from agent.languages.base import Language, MalformedProgram, Module, Mutation, Program, Snippet
+from agent.languages.python import cases, dependencies, in_module
 from agent.languages.python.insertion import MARKER, place_snippet
 from agent.languages.python.inspection import examine
 from agent.languages.python.mutants import create_mutants
+from agent.languages.python.reporting import PythonBlame
 from agent.languages.python.source import PYTHON_VERSION, NewerSyntax, TooLarge, Unparsable, normalise
+from agent.languages.reporting import build_report
 from agent.sandbox.base import SENTINEL, RunResult, SandboxJob
 from agent.sandbox.dependencies.imports import find_requirement
 from agent.sandbox.inside import read_source
@@ -68,7 +70,7 @@ class PythonLanguage(Language):
     def report(self, program: Program, result: RunResult) -> TestReport:
         """Return the test report of a run: the outcomes of the cases, the status and the cause."""
         try:
-            return reporting.build_report(program, result)
+            return build_report(program, result, PythonBlame(program))
         except Unparsable as error:
             raise MalformedProgram(str(error)) from error
 

@@ -116,16 +116,17 @@ def build_job(program: Program, environment: Environment | None, tools: Tools) -
 def mark_unexercised(report: TestReport, sentinel: TestReport) -> TestReport:
     """In the report of a passed or failed test, mark the cases that ended in the same way in the sentinel run.
 
-    In the sentinel run, the snippet's functions only raise an exception. All cases are marked if the snippet's module
-    could not be imported in that run. If all cases, or all failed cases, are marked, the status of the report becomes
-    `error`, because the program is at fault.
+    In the sentinel run, the snippet's functions only raise an exception. Cases that did not enter the snippet in that
+    run are marked as well, if the language records entries. All cases are marked if the snippet's module could not be
+    imported in that run. If all cases, or all failed cases, are marked, the status of the report becomes `error`,
+    because the program is at fault.
     """
     outcomes = {case.name: case.outcome for case in sentinel.cases}
     messages = {CaseOutcome.PASSED: _PASSES_ANYWAY, CaseOutcome.FAILED: _FAILS_ANYWAY}
     is_imported = sentinel.cause is not Cause.CONTEXT
 
     def mark(case: CaseResult) -> CaseResult:
-        is_same = not is_imported or outcomes.get(case.name) is case.outcome
+        is_same = not is_imported or outcomes.get(case.name) in (case.outcome, CaseOutcome.NOT_EXERCISED)
         if not is_same or case.outcome not in messages:
             return case
         message = messages[case.outcome] if is_imported else _NOT_IMPORTED
