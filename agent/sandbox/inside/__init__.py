@@ -37,6 +37,12 @@ def read_source(name: str) -> str:
     return "\n\n".join([first, *(part.replace(_FUTURE, "") for part in others)])
 
 
+@cache
+def read_runner(name: str) -> str:
+    """Return the source of a runner in another language, such as `node_runner.js`."""
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
 def build_supervisor_argv(
     python: str, *, user: tuple[int, int] | None, work: str, compiled: str | None = None
 ) -> list[str]:

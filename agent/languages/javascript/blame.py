@@ -1,0 +1,123 @@
+"""Determine the cause of a failure: the snippet, the program around it, or something that cannot run here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cached_property
+
+from agent.languages.base import Program
+from agent.languages.javascript.inspection import find_introspection
+from agent.languages.javascript.tables import BROWSER, JAVASCRIPT, NEWER
+from agent.languages.reporting import Blame
+from agent.languages.tree.functions import does_work
+from agent.languages.tree.insertion import Placement
+from agent.languages.tree.names import find_bindings
+from agent.languages.tree.syntax import get_text, walk
+from agent.sandbox.base import ReportLine, RunResult
+from agent.types import Cause
+
+PROGRAM_FILE = "program.js"
+"""The program's file name in traceback frames."""
+
+_NO_MODULE = re.compile(r"Cannot find (?:module|package) '([^']+)'")
+_NOT_DEFINED = re.compile(r"([\w$]+) is not defined")
+_NOT_CALLABLE = re.compile(
+    r"(?:\(intermediate value\)\.?|([\w$]+)\.)(?:[\w$]+\.)*?([\w$]+) is not (?:a function|a constructor)"
+)
+_CANNOT_RUN = re.compile(
+    r"No such built-in module|Could not locate the bindings|invalid ELF|\.node\b|strip-only mode|Unknown file extension"
+)
+_OF_PLACE = re.compile(
+    r"has already been declared|Private (?:field|name)|'super'|Illegal (?:return|break|continue)|await is only valid"
+    r"|[Ss]trict mode|outside a module|does not provide an export|Function statements require a function name"
+)
+"""Syntax errors that depend on where the snippet stands."""
+_MEMBERS = ("method_definition", "pair", "field_definition", "public_field_definition")
+
+
+class JavaScriptBlame(Blame):
+    """Determines the causes of the failures of a program in Node."""
+
+    file = PROGRAM_FILE
+
+    def __init__(self, program: Program, find_placement: Callable[[Program], Placement]) -> None:
+        super().__init__(program)
+        self._find_placement = find_placement
+
+    @cached_property
+    def placement(self) -> Placement:
+        """The program's syntax tree."""
+        return self._find_placement(self._program)
+
+    def judge_record(self, record: ReportLine) -> Cause:
+        """Return the cause of an exception that was raised in a case or while the program was loaded."""
+        message = record.message
+        if _CANNOT_RUN.search(message):
+            return Cause.DEPENDENCY
+        if (match := _NO_MODULE.search(message)) is not None:
+            return Cause.PROGRAM if is_path(match[1]) else Cause.DEPENDENCY
+        if record.error_type == "ReferenceError" and (match := _NOT_DEFINED.match(message)) is not None:
+            return self._judge_name(match[1], record)
+        is_snippet = self.judge_frames(record.frames) is Cause.SNIPPET
+        if not is_snippet:
+            is_own = record.error_type == "thrown value" and self._throws
+            return Cause.SNIPPET if is_own else Cause.PROGRAM
+        if record.error_type == "SyntaxError" and record.kind == "load":
+            is_own = "has already been declared" in message and self.placement.is_at_top
+            return Cause.SNIPPET if is_own else Cause.PROGRAM if _OF_PLACE.search(message) else Cause.DEPENDENCY
+        if record.error_type == "TypeError" and (match := _NOT_CALLABLE.match(message)) is not None:
+            return self._judge_method(match[1] or "", match[2])
+        return Cause.SNIPPET
+
+    def does_work_at_load(self) -> bool:
+        """Return whether loading the snippet does more than define, import and assign."""
+        return does_work(self.placement.nodes, JAVASCRIPT)
+
+    def find_introspection(self) -> tuple[str, ...]:
+        """Return the names in the program through which code can reach the runner or change its verdicts."""
+        return find_introspection(self.placement)
+
+    def _judge_name(self, name: str, record: ReportLine) -> Cause:
+        if name in BROWSER or name in NEWER:
+            return Cause.DEPENDENCY
+        is_snippet = self.judge_frames(record.frames) is Cause.SNIPPET
+        bound = find_bindings(self.placement.nodes, JAVASCRIPT, nested=True)
+        return Cause.SNIPPET if is_snippet and name in bound else Cause.PROGRAM
+
+    def _judge_method(self, owner: str, name: str) -> Cause:
+        """Return the cause if an object lacks a method: the program if it provides a stand-in without that method."""
+        if name in NEWER:
+            return Cause.DEPENDENCY
+        is_stand_in = owner in self._program.stand_ins or (owner == "this" and self._is_member)
+        parts = (part for node in self.placement.nodes for part in walk(node) if part.type in _MEMBERS)
+        defined = {get_text(target) for part in parts for target in part.children[:1]}
+        return Cause.PROGRAM if is_stand_in and name not in defined else Cause.SNIPPET
+
+    @cached_property
+    def _throws(self) -> bool:
+        """Whether the snippet throws. A thrown value that is no error does not show where it comes from."""
+        return any(part.type == "throw_statement" for node in self.placement.nodes for part in walk(node))
+
+    @cached_property
+    def _is_member(self) -> bool:
+        """Whether the program provides the class or object that the snippet is a member of."""
+        return any(node.type in _MEMBERS for node in self.placement.nodes)
+
+
+def is_path(name: str) -> bool:
+    """Return whether an import names a file, and not a package."""
+    return name.startswith((".", "/", "file:", "#"))
+
+
+def find_missing_packages(result: RunResult) -> tuple[str, ...]:
+    """Return the packages that could not be found in a run."""
+    records = (record for record in result.records if record.kind in ("load", "case"))
+    names = [match[1] for record in records if (match := _NO_MODULE.search(record.message))]
+    return tuple(dict.fromkeys(get_package(name) for name in names if not is_path(name)))
+
+
+def get_package(name: str) -> str:
+    """Return the package of an import, such as `lodash` for `lodash/fp`."""
+    parts = name.split("/")
+    return "/".join(parts[: 2 if name.startswith("@") else 1])

@@ -1,0 +1,138 @@
+"""Find what Node cannot run, advice for the test generator, and names that reach the runner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from agent.languages.javascript.tables import BROWSER, BUILT_IN, JAVASCRIPT, JSX, NOT_ERASABLE, REACH_RUNNER
+from agent.languages.tree.insertion import Fragment, Placement
+from agent.languages.tree.names import find_bindings, find_used_names
+from agent.languages.tree.syntax import get_text, iterate_ancestors, walk
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_TEXTS = JAVASCRIPT.names | {"property_identifier", "string_fragment", "private_property_identifier"}
+_ACCESS = ("member_expression", "subscript_expression")
+_BOUNDARIES = JAVASCRIPT.functions | {"class_static_block", "field_definition", "public_field_definition"}
+
+
+def find_unsupported(nodes: Iterable[Node]) -> str | None:
+    """Return the first thing in code that Node cannot run without a build step, or None."""
+    for node in (part for root in nodes for part in walk(root, lambda part: part.type != "ambient_declaration")):
+        if node.type in JSX:
+            return "JSX"
+        if node.type == "accessibility_modifier" and node.parent is not None and "parameter" in node.parent.type:
+            return "a parameter property"
+        if node.type in NOT_ERASABLE and (node.is_named and node.child_count > 0):
+            return NOT_ERASABLE[node.type]
+    return None
+
+
+def is_module(nodes: Iterable[Node]) -> bool:
+    """Return whether code must be an ECMAScript module: it imports, exports or awaits at the top level."""
+    for node in (part for root in nodes for part in walk(root, lambda part: part.type not in _BOUNDARIES)):
+        if node.type in ("import_statement", "export_statement", "await_expression"):
+            return True
+        if node.type == "for_in_statement" and any(child.type == "await" for child in node.children):
+            return True
+    return False
+
+
+def find_stray_returns(nodes: Iterable[Node]) -> bool:
+    """Return whether code returns outside a function."""
+    parts = (part for node in nodes for part in walk(node, lambda part: part.type not in JAVASCRIPT.functions))
+    return any(part.type == "return_statement" for part in parts)
+
+
+def is_inside_function(node: Node) -> bool:
+    """Return whether a node is in the body of a function."""
+    return any(parent.type in JAVASCRIPT.functions for parent in iterate_ancestors(node))
+
+
+def is_strict(nodes: Iterable[Node]) -> bool:
+    """Return whether code starts with `"use strict"`."""
+    first = next((node for node in nodes if node.type not in ("comment", "hash_bang_line")), None)
+    return first is not None and get_text(first).rstrip("; ")[1:-1] == "use strict"
+
+
+def advise(fragment: Fragment) -> Iterator[str]:
+    """Iterate over sentences for the test generator."""
+    nodes, before = fragment.nodes, fragment.context[0]
+    parts = [part for node in nodes for part in walk(node)]
+    types = {part.type for part in parts}
+    if before.startswith("class"):
+        yield "It is a class member: put the marker on a line of its own in the body of a stand-in class."
+        if names := sorted({get_text(part) for part in parts if part.type == "private_property_identifier"}):
+            yield f"The class must declare the private names {', '.join(names)} that the code does not declare itself."
+    elif before.startswith("({"):
+        yield "It is a member of an object: put the marker on a line of its own inside the braces of an object literal."
+    elif before or _is_anonymous(nodes):
+        yield "It is an expression: put the marker on a line of its own between `const f = (` and `);`."
+    if "super" in types:
+        yield "It uses `super`: the stand-in class must extend a base class that has these methods."
+    if find_stray_returns(nodes):
+        yield "It returns outside a function: put the marker inside a function that the test cases call."
+    if "hash_bang_line" in types:
+        yield "It starts with `#!`: put the marker on the first line of the program."
+    used = find_used_names(nodes, JAVASCRIPT)
+    if names := [name for name in used if name in BROWSER]:
+        yield f"It uses names of browsers: {', '.join(names[:10])}. Define stand-ins on `globalThis` above the marker."
+    if is_module(nodes) and not before:
+        yield "It is an ECMAScript module: use `import`, and put the marker at the top level."
+
+
+def find_introspection(placement: Placement) -> tuple[str, ...]:
+    """Return the sorted names through which code can reach the runner, and what the snippet replaces outside itself.
+
+    The result is incomplete: it misses strings built at run time.
+    """
+    parts = [part for part in walk(placement.root) if part.type in _TEXTS]
+    strings = {get_text(part) for part in parts if part.type == "string_fragment"}
+    modules = {f"node:{text.removeprefix('node:').partition('/')[0]}" for text in strings}
+    reached = REACH_RUNNER & {*map(get_text, parts), *modules}
+    if any("/proc" in text for text in strings):
+        reached |= {"/proc"}
+    return tuple(sorted(reached.union(_iterate_replaced(placement))))
+
+
+def _iterate_replaced(placement: Placement) -> Iterator[str]:
+    """Iterate over built-in objects that the snippet changes or passes on, and functions of the program it replaces."""
+    around = find_bindings((node for node in placement.root.children), JAVASCRIPT)
+    own = find_bindings(placement.nodes, JAVASCRIPT, nested=True)
+    for node in (part for root in placement.nodes for part in walk(root)):
+        text, parent = get_text(node), node.parent
+        if parent is None:
+            continue
+        is_target = parent.child_by_field_name("left") == node or parent.type == "update_expression"
+        if node.type == "identifier" and is_target and text in around and text not in own:
+            value = around[text].child_by_field_name("value") or around[text]
+            if value.type in JAVASCRIPT.functions:
+                yield text
+        elif node.type in _ACCESS and _get_root(node) in BUILT_IN:
+            is_object = parent.type in _ACCESS and parent.child_by_field_name("object") == node
+            if is_target or (text.endswith(".prototype") and not is_object):
+                yield text if len(text) <= 60 else f"{text[:60]}..."
+        elif node.type == "member_expression" and text.endswith(".constructor.prototype"):
+            yield "constructor.prototype"
+        elif node.type == "identifier" and text in BUILT_IN and parent.type == "arguments" and text not in own:
+            call = parent.parent and parent.parent.child_by_field_name("function")
+            if call is not None and get_text(call) in (
+                "Object.assign",
+                "Object.defineProperty",
+                "Object.defineProperties",
+            ):
+                yield text
+
+
+def _get_root(node: Node) -> str:
+    while node.type in _ACCESS and (owner := node.child_by_field_name("object")) is not None:
+        node = owner
+    return get_text(node)
+
+
+def _is_anonymous(nodes: tuple[Node, ...]) -> bool:
+    """Return whether code is a function declaration without a name, which the grammar accepts as a statement."""
+    functions = [part for node in nodes for part in (node, *node.children) if part.type in JAVASCRIPT.functions]
+    return bool(functions) and functions[0].type != "arrow_function" and not functions[0].child_by_field_name("name")

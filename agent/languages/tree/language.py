@@ -1,0 +1,202 @@
+"""The base class of languages with a tree-sitter grammar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from agent.errors import SnippetTooLarge
+from agent.languages.base import FoundFunction, Language, MalformedProgram, Mutation, Program, Snippet
+from agent.languages.tree import outline
+from agent.languages.tree.functions import add_entries, does_work, is_callback, iterate_functions
+from agent.languages.tree.insertion import (
+    MAX_CHARACTERS,
+    Fragment,
+    Placement,
+    iterate_fragments,
+    normalise,
+    place_snippet,
+)
+from agent.languages.tree.mutants import create_mutants
+from agent.languages.tree.names import find_bindings, find_used_names
+from agent.languages.tree.syntax import Syntax, apply_edits, encode, find_error, find_outermost, get_text, parse
+from agent.sandbox.base import SENTINEL, SandboxJob
+from agent.types import Cause
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+MAX_CASES = 50
+"""Maximum number of test cases in a program."""
+
+Problem = tuple[str, Cause]
+
+
+class TreeLanguage(Language):
+    """A language that is described by the tables of a grammar.
+
+    A subclass defines `syntax`, `command` and `report`, and the hooks that it needs. Test cases are functions of the
+    program named `test_…`.
+    """
+
+    syntax: Syntax
+    cases_wanted: str
+    """How to write test cases, for a program that has none."""
+
+    def get_command(self) -> tuple[str, ...]:
+        """Return the command of the runner."""
+        raise NotImplementedError
+
+    def explain_syntax(self, code: str) -> Problem:
+        """Return why code that does not parse cannot be tested, and the cause."""
+        line = find_error(parse(code, self.syntax.grammar))
+        reason = "it contains no statement" if line is None else f"it does not parse as {self.name}, line {line}"
+        return reason, Cause.SNIPPET
+
+    def find_problem(self, fragment: Fragment) -> Problem | None:  # noqa: ARG002
+        """Return why a snippet that parses cannot be tested, and the cause."""
+        return None
+
+    def advise(self, fragment: Fragment) -> Iterator[str]:  # noqa: ARG002
+        """Iterate over sentences for the test generator."""
+        return iter(())
+
+    def check(self, placement: Placement) -> None:
+        """Raise `MalformedProgram` for a program that cannot run or whose cases cannot fail."""
+
+    def iterate_cases(self, placement: Placement) -> Iterator[str]:
+        """Iterate over the names of the test cases outside the snippet."""
+        for node in placement.root.named_children:
+            for name, binding in find_bindings([node], self.syntax).items():
+                if name.startswith("test_") and self._is_function(binding) and not placement.is_of_snippet(binding):
+                    yield name
+
+    def build_options(self, placement: Placement) -> dict[str, str]:  # noqa: ARG002
+        """Return options for the runner."""
+        return {}
+
+    def find_imports(self, placement: Placement) -> Iterable[str]:  # noqa: ARG002
+        """Return the packages that a program imports."""
+        return ()
+
+    def inspect(self, code: str) -> Snippet:
+        """Parse a snippet, and collect advice for the test generator."""
+        code = normalise(code)
+        if len(code) > MAX_CHARACTERS:
+            raise SnippetTooLarge(f"the snippet has {len(code):,} characters; the limit is {MAX_CHARACTERS:,}")
+        fragment = next(iterate_fragments(code, self.syntax), None)
+        problem = self.explain_syntax(code) if fragment is None else self.find_problem(fragment)
+        if problem is not None or fragment is None:
+            reason, cause = problem or ("", Cause.SNIPPET)
+            return Snippet(code, reason, cause=cause)
+        return Snippet(code, advice=tuple(self.advise(fragment)))
+
+    def insert(self, template: str, snippet: Snippet) -> Program:
+        """Replace the marker in a program with the snippet, without changing the snippet."""
+        if snippet.problem is not None:
+            raise MalformedProgram(f"the candidate cannot be tested: {snippet.problem}")
+        placement = place_snippet(template, snippet.code, self.syntax, self.marker)
+        self.check(placement)
+        cases = tuple(self.iterate_cases(placement))
+        self._check_cases(cases, placement)
+        lines = placement.lines
+        return Program(
+            template=template,
+            source=placement.source,
+            first_line=lines[0],
+            last_line=lines[-1],
+            cases=cases,
+            imports=tuple(self.find_imports(placement)),
+            options={"first_line": str(lines[0]), "last_line": str(lines[-1]), **self.build_options(placement)},
+            stand_ins=tuple(self._iterate_stand_ins(placement, cases)),
+        )
+
+    def job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob:
+        """Return the sandbox job for a program."""
+        return SandboxJob(
+            harness="",
+            program=program.source,
+            cases=program.cases,
+            options=program.options,
+            environment=environment,
+            timeout=timeout,
+            argv=self.get_command(),
+        )
+
+    def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob | None:
+        """Return a job in which the snippet's functions record their entry and raise, or None without functions.
+
+        If all functions are callbacks, they do so while the snippet is loaded as well.
+        """
+        placement = self.find_placement(program)
+        edits = add_entries(placement.nodes, self.syntax)
+        if not edits:
+            return None
+        functions = [node for node, _ in iterate_functions(placement.nodes, self.syntax)]
+        mode = "eager" if all(is_callback(node, self.syntax) for node in functions) else "1"
+        job = self.job(program, environment=environment, timeout=timeout)
+        return replace(job, program=apply_edits(program.source, edits), options={**job.options, SENTINEL: mode})
+
+    def outline(self, source: str, limit: int = 1_000_000) -> Iterable[FoundFunction]:
+        """Find the functions and methods of a source file, in order."""
+        return outline.find_functions(normalise(source), limit, self.syntax)
+
+    def signature(self, snippet: Snippet) -> str | None:
+        """Return the snippet without comments and the bodies of its functions, or None if it has no function."""
+        return outline.write_signature(snippet.code, self.syntax)
+
+    def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
+        """Return mutants: first replacements that cannot be right, then copies of the snippet with small changes."""
+        return create_mutants(snippet.code, limit, self.syntax)
+
+    def find_placement(self, program: Program) -> Placement:
+        """Parse a program and find its snippet.
+
+        Raises:
+            MalformedProgram: the program comes from imported evidence, and its lines do not contain a snippet.
+        """
+        root = parse(program.source, self.syntax.grammar)
+        lines = program.source.split("\n")
+        first, last = program.first_line - 1, program.last_line
+        start = len(encode("".join(f"{line}\n" for line in lines[:first])))
+        nodes = find_outermost(root, start, start + len(encode("\n".join(lines[first:last]))))
+        if not nodes:
+            raise MalformedProgram(f"lines {first + 1} to {last} of the program contain no snippet")
+        return Placement(program.source, range(first + 1, last + 1), root, tuple(nodes))
+
+    def does_work_at_load(self, placement: Placement) -> bool:
+        """Return whether loading the snippet does more than define, import and assign."""
+        return does_work(placement.nodes, self.syntax)
+
+    def find_surrounding_names(self, placement: Placement) -> dict[str, Node]:
+        """Return the names that the program binds outside the snippet, with the nodes that bind them."""
+        nodes = (node for node in placement.root.named_children if not placement.is_of_snippet(node))
+        bindings = find_bindings(nodes, self.syntax)
+        return {name: node for name, node in bindings.items() if not placement.is_of_snippet(node)}
+
+    def _is_function(self, binding: Node) -> bool:
+        value = binding.child_by_field_name("value")
+        return (binding if value is None else value).type in self.syntax.functions
+
+    def _check_cases(self, cases: tuple[str, ...], placement: Placement) -> None:
+        if not cases:
+            raise MalformedProgram(f"the program has no test case: {self.cases_wanted}")
+        if len(cases) > MAX_CASES:
+            raise MalformedProgram(f"the program has {len(cases)} test cases; keep the {MAX_CASES} best ones")
+        bound = find_bindings(placement.nodes, self.syntax)
+        for name in cases:
+            if cases.count(name) > 1:
+                raise MalformedProgram(f"two test cases are named `{name}`; only one of them would run")
+            if name in bound:
+                raise MalformedProgram(f"the candidate defines `{name}` as well: rename the test case")
+
+    def _iterate_stand_ins(self, placement: Placement, cases: tuple[str, ...]) -> Iterator[str]:
+        around = self.find_surrounding_names(placement)
+        for name in find_used_names(placement.nodes, self.syntax):
+            if name in around and name not in cases and not self.is_import(around[name]):
+                yield name
+
+    def is_import(self, binding: Node) -> bool:
+        """Return whether a node that binds a name imports a module."""
+        return binding.type.startswith(("import", "namespace_import")) or get_text(binding).startswith("import")

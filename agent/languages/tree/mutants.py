@@ -1,0 +1,125 @@
+"""Create mutants of a snippet: replacements that cannot be right, and small changes that are probably wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, islice, zip_longest
+from typing import TYPE_CHECKING
+
+from agent.languages.base import MutantKind, Mutation, Snippet
+from agent.languages.tree.functions import (
+    find_first_parameter,
+    is_callback,
+    iterate_functions,
+    iterate_outer_functions,
+    replace_body,
+)
+from agent.languages.tree.insertion import Fragment, iterate_fragments
+from agent.languages.tree.names import find_bindings
+from agent.languages.tree.syntax import Edit, Syntax, apply_edits, describe_shape, encode, get_text, walk
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+MAX_CHARACTERS = 20_000
+"""Maximum length of a snippet to which small changes are made, in characters. Longer snippets are only replaced."""
+
+Change = tuple[str, str, list[Edit]]
+_CHANGES = {
+    MutantKind.RETURNS_NOTHING: "it returns nothing",
+    MutantKind.RETURNS_FIRST_ARGUMENT: "it returns its first argument",
+    MutantKind.RAISES: "it raises",
+}
+_MAX_QUOTED = 80
+
+
+def create_mutants(code: str, limit: int, syntax: Syntax) -> tuple[Mutation, ...]:
+    """Create at most `limit` mutants of normalised code: replacements first, then small changes of alternating kinds.
+
+    Each mutant parses in a place where the snippet may stand. All mutants differ from each other and from the snippet.
+    """
+    fragment = next(iterate_fragments(code, syntax), None)
+    return () if fragment is None else tuple(islice(_iterate_distinct(code, fragment, syntax), limit))
+
+
+def _iterate_distinct(code: str, fragment: Fragment, syntax: Syntax) -> Iterator[Mutation]:
+    seen = [describe_shape(fragment.nodes, syntax.ignored)]
+    small = _write_small_changes(fragment, syntax) if len(code) <= MAX_CHARACTERS else ()
+    for kind, change, edits in chain(_write_replacements(code, fragment, syntax), small):
+        text = apply_edits(code, [(start - fragment.shift, end - fragment.shift, new) for start, end, new in edits])
+        mutant = next(iterate_fragments(text, syntax), None)
+        if mutant is not None and (shape := describe_shape(mutant.nodes, syntax.ignored)) not in seen:
+            seen.append(shape)
+            yield Mutation(kind, change, Snippet(text))
+
+
+def _write_replacements(code: str, fragment: Fragment, syntax: Syntax) -> Iterator[Change]:
+    outer = [(node, body) for node, body in iterate_outer_functions(fragment.nodes, syntax)]
+    inner = list(iterate_functions(fragment.nodes, syntax))
+    # a wrapper that is called where it is written returns what its functions are
+    if outer and all(is_callback(node, syntax) for node, _ in outer):
+        outer = [(node, body) for node, body in inner if not is_callback(node, syntax)]
+    outer = _remove_nested(outer)
+    functions = [(node, body) for node, body in outer if not _is_constructor(node, syntax)] or outer
+    for kind, change in _CHANGES.items():
+        edits = []
+        for node, body in functions:
+            first = find_first_parameter(node, syntax)
+            is_possible = kind is not MutantKind.RETURNS_FIRST_ARGUMENT or first is not None
+            statement = syntax.replacements[kind if is_possible else MutantKind.RETURNS_NOTHING]
+            if kind is not MutantKind.RETURNS_FIRST_ARGUMENT or get_text(body) != first:
+                edits.append(replace_body(body, statement.format(first=first), syntax))
+        if edits:
+            yield kind, change, edits
+        elif not functions and kind is not MutantKind.RETURNS_FIRST_ARGUMENT:
+            names = [*find_bindings(fragment.nodes, syntax)]
+            text = syntax.empty.format(names=", ".join(names)) if names else ";"
+            text = text if kind is MutantKind.RETURNS_NOTHING else syntax.replacements[kind]
+            yield (
+                kind,
+                "it does nothing" if kind is MutantKind.RETURNS_NOTHING else change,
+                [(fragment.shift, fragment.shift + len(encode(code)), text)],
+            )
+
+
+def _remove_nested(functions: list[tuple[Node, Node]]) -> list[tuple[Node, Node]]:
+    """Remove the functions inside other functions of an ordered list."""
+    outer: list[tuple[Node, Node]] = []
+    for node, body in functions:
+        if not outer or node.start_byte >= outer[-1][0].end_byte:
+            outer.append((node, body))
+    return outer
+
+
+def _is_constructor(function: Node, syntax: Syntax) -> bool:
+    name = function.child_by_field_name("name")
+    return name is not None and get_text(name) in syntax.constructors
+
+
+def _write_small_changes(fragment: Fragment, syntax: Syntax) -> Iterator[Change]:
+    """Write small changes of alternating kinds, so that the first few are diverse."""
+    by_kind: dict[str, list[Change]] = {}
+    for node in (part for root in fragment.nodes for part in walk(root)):
+        for kind, edit in _find_small_changes(node, syntax):
+            text = get_text(node)
+            quoted = f"`{text}`" if len(text) <= _MAX_QUOTED else f"`{text[:_MAX_QUOTED]}…`"
+            line = node.start_point.row + 1 - fragment.context[0].count("\n")
+            change = f"line {line}: {quoted}, `{edit[2]}` is new"
+            by_kind.setdefault(kind, []).append((kind, change, [edit]))
+    for turn in zip_longest(*by_kind.values()):
+        yield from (change for change in turn if change is not None)
+
+
+def _find_small_changes(node: Node, syntax: Syntax) -> Iterator[tuple[str, Edit]]:
+    operator, text = node.child_by_field_name("operator"), get_text(node) if node.child_count == 0 else ""
+    condition = node.child_by_field_name("condition")
+    if operator is not None and operator.type in syntax.changes:
+        kind, new = syntax.changes[operator.type]
+        yield kind, (operator.start_byte, operator.end_byte, new)
+    if node.type in syntax.constants:
+        kind, new = syntax.constants[node.type]
+        yield kind, (node.start_byte, node.end_byte, new)
+    if node.type in syntax.numbers and text.isascii() and text.isdigit():
+        yield "off_by_one", (node.start_byte, node.end_byte, str(int(text) + 1))
+    if condition is not None and node.type in ("if_statement", "ternary_expression"):
+        yield "negated_condition", (condition.start_byte, condition.end_byte, syntax.negation % get_text(condition))

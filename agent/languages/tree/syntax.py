@@ -1,0 +1,150 @@
+"""Parse code with a tree-sitter grammar, compare syntax trees and edit code.
+
+Trees are walked without recursion, because hostile code can be nested as deeply as the parser allows.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from agent.errors import needs_extra
+from agent.languages.base import MutantKind
+
+if TYPE_CHECKING:
+    from tree_sitter import Language as Grammar
+    from tree_sitter import Node
+
+Shape = list[tuple[str, int | bytes]]
+Edit = tuple[int, int, str]
+"""The first byte, the byte after the last one, and the replacement."""
+Context = tuple[str, str]
+"""The text before and after code that makes up a whole program."""
+
+
+@dataclass(frozen=True)
+class Syntax:
+    """The tables that describe a grammar.
+
+    `grammar` is `module:function` of the grammar's wheel. `contexts` lists the places where a snippet may stand. All
+    other sets contain types of nodes. `functions` may have a `body`, `blocks` are bodies in braces, and `arguments` may
+    contain a callback. `ignored` are comments and separators. `working` do more than define and assign. `binders` maps
+    nodes that bind names to the fields that may contain these names, or to an empty text for the whole node.
+
+    `changes` maps an operator to the kind of a small change and the new operator. `constants` does so for other tokens.
+    `negation` negates a condition (`%s`). `replacements` are bodies of mutants, where `{first}` is the first parameter.
+    `empty` replaces statements that bind `{names}`. `entry` is the statement that records an entry into the snippet.
+    `entry_expression` does so for a body without braces.
+    """
+
+    grammar: str
+    contexts: tuple[Context, ...]
+    functions: frozenset[str]
+    blocks: frozenset[str]
+    arguments: frozenset[str]
+    classes: frozenset[str]
+    names: frozenset[str]
+    binders: Mapping[str, tuple[str, ...]]
+    ignored: frozenset[str]
+    working: frozenset[str]
+    numbers: frozenset[str]
+    constructors: frozenset[str]
+    changes: Mapping[str, tuple[str, str]]
+    constants: Mapping[str, tuple[str, str]]
+    entry: str
+    entry_expression: tuple[str, str]
+    replacements: Mapping[MutantKind, str]
+    empty: str
+    negation: str
+
+
+@cache
+def _load_grammar(grammar: str) -> Grammar:
+    module, _, name = grammar.partition(":")
+    with needs_extra("languages"):
+        from tree_sitter import Language
+
+        return Language(getattr(importlib.import_module(module), name)())
+
+
+def parse(text: str, grammar: str) -> Node:
+    """Parse code. The tree contains error nodes if the code is malformed.
+
+    Raises:
+        ExtraMissing: the grammar is not installed.
+    """
+    language = _load_grammar(grammar)
+    from tree_sitter import Parser
+
+    return Parser(language).parse(encode(text)).root_node
+
+
+def encode(text: str) -> bytes:
+    """Encode text. Lone surrogates become bytes that no grammar accepts outside strings and comments."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def get_text(node: Node) -> str:
+    """Return the source of a node."""
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+def walk(node: Node, enters: Callable[[Node], bool] = lambda _: True) -> Iterator[Node]:
+    """Iterate over a node and its descendants in order, except the descendants of nodes that `enters` rejects."""
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        yield node
+        if enters(node):
+            pending.extend(reversed(node.children))
+
+
+def iterate_ancestors(node: Node) -> Iterator[Node]:
+    """Iterate over the ancestors of a node, nearest first."""
+    parent = node.parent
+    while parent is not None:
+        yield parent
+        parent = parent.parent
+
+
+def find_error(root: Node) -> int | None:
+    """Return the line of the first syntax error (1-based), or None."""
+    if not root.has_error:
+        return None
+    errors = (node for node in walk(root, lambda node: node.has_error) if node.is_error or node.is_missing)
+    return next(errors, root).start_point.row + 1
+
+
+def find_outermost(root: Node, start: int, end: int) -> list[Node]:
+    """Return the outermost nodes within a range of bytes, or an empty list if a token crosses its border."""
+    outermost, pending = [], [root]
+    while pending:
+        node = pending.pop()
+        if node is not root and start <= node.start_byte < node.end_byte <= end:
+            outermost.append(node)
+        elif node.start_byte < end and node.end_byte > start:
+            if not node.children:
+                return []
+            pending.extend(reversed(node.children))
+    return outermost
+
+
+def describe_shape(nodes: Iterable[Node], ignored: frozenset[str] = frozenset()) -> Shape:
+    """Return trees in preorder, with the texts of tokens and the number of children of other nodes."""
+    return [
+        (part.type, part.child_count or part.text or b"")
+        for node in nodes
+        for part in walk(node, lambda node: node.type not in ignored)
+        if part.type not in ignored
+    ]
+
+
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
+    """Apply edits, whose ranges do not overlap, to text."""
+    data = encode(text)
+    for start, end, new in sorted(edits, key=lambda edit: edit[0], reverse=True):
+        data = data[:start] + encode(new) + data[end:]
+    return data.decode("utf-8", "surrogatepass")
