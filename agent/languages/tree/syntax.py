@@ -21,8 +21,15 @@ if TYPE_CHECKING:
 Shape = list[tuple[str, int | bytes]]
 Edit = tuple[int, int, str]
 """The first byte, the byte after the last one, and the replacement."""
-Context = tuple[str, str]
-"""The text before and after code that makes up a whole program."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """A place where a snippet may stand: the text around it that makes up a program, and the types of its parent."""
+
+    before: str
+    after: str
+    parents: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,8 @@ class Syntax:
     """The tables that describe a grammar.
 
     `grammar` is `module:function` of the grammar's wheel. `contexts` lists the places where a snippet may stand. All
-    other sets contain types of nodes. `functions` may have a `body`, `blocks` are bodies in braces, and `arguments` may
+    other sets contain types of nodes. `unfinished` may continue on the next line in ways that the grammar ignores.
+    `functions` may have a `body`, `blocks` are bodies in braces, and `arguments` may
     contain a callback. `ignored` are comments and separators. `working` do more than define and assign. `binders` maps
     nodes that bind names to the fields that may contain these names, or to an empty text for the whole node.
 
@@ -46,6 +54,7 @@ class Syntax:
     blocks: frozenset[str]
     arguments: frozenset[str]
     classes: frozenset[str]
+    unfinished: frozenset[str]
     names: frozenset[str]
     binders: Mapping[str, tuple[str, ...]]
     ignored: frozenset[str]

@@ -1,8 +1,9 @@
 // Runs the cases of a JavaScript or TypeScript program in Node and reports their outcomes.
 //
-// The host passes this file to `node -e`. The job comes from standard input: the run's key, the path of the command, the
-// working folder, the path of the environment, the program, the number of cases, the cases, and options as pairs. Each
-// field is preceded by its length. Records go to descriptor 3 in the format of `child.py`, signed with HMAC-SHA256.
+// The host passes this file to `node -e`, followed by `types` for TypeScript. The job comes from standard input: the
+// run's key, the path of the command, the working folder, the path of the environment, the program, the number of cases,
+// the cases, and options as pairs. Each field is preceded by its length. Records go to descriptor 3 in the format of
+// `child.py`, signed with HMAC-SHA256.
 //
 // Everything that decides a verdict is looked up before the program loads, because the program can change any object.
 // Code that runs later avoids `await`, iteration and array methods, which use objects that the program can change.
@@ -36,6 +37,7 @@
   const LOCATION = /program\.[mc]?[jt]s:(\d+)/;
   const CASE_FUNCTION = /^test_[$\p{ID_Continue}]*$/u;
 
+  if (process.argv[1] === 'types') Module.stripTypeScriptTypes('');  // loads a compiler
   process.on('SIGUSR1', () => {});  // otherwise, the signal opens the inspector
   const job = readJob();
   const emit = makeReporter(job.key);

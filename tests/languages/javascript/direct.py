@@ -30,9 +30,11 @@ def run_job(job: SandboxJob, environment: str = "") -> RunResult:
     data = pack([key, NODE, work, environment, job.program, str(len(job.cases)), *job.cases, *options])
     read_end, write_end = os.pipe()
     chunks: list[bytes] = []
+    mount = ["--ro-bind", environment, environment] if environment else []
     # Bash makes the pipe descriptor 3
     argv = [
         *_BWRAP,
+        *mount,
         "--unshare-all",
         "--die-with-parent",
         "bash",
