@@ -11,17 +11,11 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-def iterate_functions(nodes: Iterable[Node], syntax: Syntax) -> Iterator[tuple[Node, Node]]:
-    """Iterate over functions and their bodies, including nested functions. Skips declarations without a body."""
-    for node in (part for root in nodes for part in walk(root)):
-        body = node.child_by_field_name("body") if node.type in syntax.functions else None
-        if body is not None:
-            yield node, body
-
-
-def iterate_outer_functions(nodes: Iterable[Node], syntax: Syntax) -> Iterator[tuple[Node, Node]]:
-    """Iterate over the functions outside functions, and their bodies."""
-    for node in (part for root in nodes for part in walk(root, lambda part: part.type not in syntax.functions)):
+def iterate_functions(nodes: Iterable[Node], syntax: Syntax, *, nested: bool = True) -> Iterator[tuple[Node, Node]]:
+    """Iterate over functions that have a body, with their bodies. Skips inner functions unless `nested` is true."""
+    for node in (
+        part for root in nodes for part in walk(root, lambda part: nested or part.type not in syntax.functions)
+    ):
         body = node.child_by_field_name("body") if node.type in syntax.functions else None
         if body is not None:
             yield node, body
@@ -48,15 +42,16 @@ def add_entries(nodes: Iterable[Node], syntax: Syntax) -> list[Edit]:
     edits: list[Edit] = []
     for _, body in iterate_functions(nodes, syntax):
         if body.type in syntax.blocks:
-            start = find_body_start(body)
-            edits.append((start, start, f" {syntax.entry} "))
+            start = _find_body_start(body)
+            # without a semicolon, the entry would continue a directive
+            edits.append((start, start, f" {syntax.entry} " if start == body.start_byte + 1 else f"; {syntax.entry} "))
         else:
             before, after = syntax.entry_expression
             edits += [(body.start_byte, body.start_byte, before), (body.end_byte, body.end_byte, after)]
     return edits
 
 
-def find_body_start(body: Node) -> int:
+def _find_body_start(body: Node) -> int:
     """Return the first byte of a body's statements, after its opening brace and directives such as `"use strict"`."""
     start = body.start_byte + 1
     for statement in body.named_children:
@@ -64,7 +59,6 @@ def find_body_start(body: Node) -> int:
             continue
         if statement.type != "expression_statement" or statement.children[0].type != "string":
             break
-        # without a semicolon, the next line could continue the directive
         start = statement.end_byte
     return start
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from agent.errors import SnippetTooLarge
 from agent.languages.base import FoundFunction, Language, MalformedProgram, Mutation, Program, Snippet
 from agent.languages.tree import outline
-from agent.languages.tree.functions import add_entries, does_work, is_callback, iterate_functions
+from agent.languages.tree.functions import add_entries, is_callback, iterate_functions
 from agent.languages.tree.insertion import (
     MAX_CHARACTERS,
     Fragment,
@@ -20,7 +20,7 @@ from agent.languages.tree.insertion import (
 )
 from agent.languages.tree.mutants import create_mutants
 from agent.languages.tree.names import find_bindings, find_used_names
-from agent.languages.tree.syntax import Syntax, apply_edits, encode, find_error, find_outermost, get_text, parse
+from agent.languages.tree.syntax import Syntax, apply_edits, encode, find_error, find_outermost, parse
 from agent.sandbox.base import SENTINEL, SandboxJob
 from agent.types import Cause
 
@@ -165,10 +165,6 @@ class TreeLanguage(Language):
             raise MalformedProgram(f"lines {first + 1} to {last} of the program contain no snippet")
         return Placement(program.source, range(first + 1, last + 1), root, tuple(nodes))
 
-    def does_work_at_load(self, placement: Placement) -> bool:
-        """Return whether loading the snippet does more than define, import and assign."""
-        return does_work(placement.nodes, self.syntax)
-
     def find_surrounding_names(self, placement: Placement) -> dict[str, Node]:
         """Return the names that the program binds outside the snippet, with the nodes that bind them."""
         nodes = (node for node in placement.root.named_children if not placement.is_of_snippet(node))
@@ -197,6 +193,6 @@ class TreeLanguage(Language):
             if name in around and name not in cases and not self.is_import(around[name]):
                 yield name
 
-    def is_import(self, binding: Node) -> bool:
+    def is_import(self, binding: Node) -> bool:  # noqa: ARG002
         """Return whether a node that binds a name imports a module."""
-        return binding.type.startswith(("import", "namespace_import")) or get_text(binding).startswith("import")
+        return False

@@ -11,7 +11,6 @@ from agent.languages.tree.functions import (
     find_first_parameter,
     is_callback,
     iterate_functions,
-    iterate_outer_functions,
     replace_body,
 )
 from agent.languages.tree.insertion import Fragment, iterate_fragments
@@ -54,32 +53,32 @@ def _iterate_distinct(code: str, fragment: Fragment, syntax: Syntax) -> Iterator
 
 
 def _write_replacements(code: str, fragment: Fragment, syntax: Syntax) -> Iterator[Change]:
-    outer = [(node, body) for node, body in iterate_outer_functions(fragment.nodes, syntax)]
-    inner = list(iterate_functions(fragment.nodes, syntax))
-    # a wrapper that is called where it is written returns what its functions are
-    if outer and all(is_callback(node, syntax) for node, _ in outer):
-        outer = [(node, body) for node, body in inner if not is_callback(node, syntax)]
-    outer = _remove_nested(outer)
+    outer = list(iterate_functions(fragment.nodes, syntax, nested=False))
+    if all(is_callback(node, syntax) for node, _ in outer):
+        # a wrapper that is called where it is written returns what its functions are
+        inner = iterate_functions(fragment.nodes, syntax)
+        outer = _remove_nested([(node, body) for node, body in inner if not is_callback(node, syntax)])
     functions = [(node, body) for node, body in outer if not _is_constructor(node, syntax)] or outer
+    if not functions:
+        names = ", ".join(find_bindings(fragment.nodes, syntax))
+        whole = fragment.shift, fragment.shift + len(encode(code))
+        yield (
+            MutantKind.RETURNS_NOTHING,
+            "it does nothing",
+            [(*whole, syntax.empty.format(names=names) if names else ";")],
+        )
+        yield MutantKind.RAISES, _CHANGES[MutantKind.RAISES], [(*whole, syntax.replacements[MutantKind.RAISES])]
+        return
     for kind, change in _CHANGES.items():
         edits = []
         for node, body in functions:
             first = find_first_parameter(node, syntax)
-            is_possible = kind is not MutantKind.RETURNS_FIRST_ARGUMENT or first is not None
-            statement = syntax.replacements[kind if is_possible else MutantKind.RETURNS_NOTHING]
-            if kind is not MutantKind.RETURNS_FIRST_ARGUMENT or get_text(body) != first:
-                edits.append(replace_body(body, statement.format(first=first), syntax))
+            if kind is not MutantKind.RETURNS_FIRST_ARGUMENT:
+                edits.append(replace_body(body, syntax.replacements[kind], syntax))
+            elif first is not None and get_text(body) != first:
+                edits.append(replace_body(body, syntax.replacements[kind].format(first=first), syntax))
         if edits:
             yield kind, change, edits
-        elif not functions and kind is not MutantKind.RETURNS_FIRST_ARGUMENT:
-            names = [*find_bindings(fragment.nodes, syntax)]
-            text = syntax.empty.format(names=", ".join(names)) if names else ";"
-            text = text if kind is MutantKind.RETURNS_NOTHING else syntax.replacements[kind]
-            yield (
-                kind,
-                "it does nothing" if kind is MutantKind.RETURNS_NOTHING else change,
-                [(fragment.shift, fragment.shift + len(encode(code)), text)],
-            )
 
 
 def _remove_nested(functions: list[tuple[Node, Node]]) -> list[tuple[Node, Node]]:
@@ -110,6 +109,7 @@ def _write_small_changes(fragment: Fragment, syntax: Syntax) -> Iterator[Change]
 
 
 def _quote(text: str) -> str:
+    text = " ".join(text.split())
     return f"`{text}`" if len(text) <= _MAX_QUOTED else f"`{text[:_MAX_QUOTED]}…`"
 
 

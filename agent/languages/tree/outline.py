@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from agent.languages.base import FoundFunction
-from agent.languages.tree.functions import is_callback, iterate_outer_functions
+from agent.languages.tree.functions import is_callback, iterate_functions
 from agent.languages.tree.insertion import iterate_fragments
 from agent.languages.tree.syntax import (
     Edit,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _COMMENT_SIGNS = re.compile(r"^/\*\*+|\*+/$")
 _LINE_SIGN = re.compile(r"(?m)^[ \t]*\*[ \t]?")
-_PATH = re.compile(r"(?:(?P<owner>[\w$.]+?)\.)??(?:prototype\.)?(?P<name>[\w$]+)")
+_PATH = re.compile(r"(?:(?P<owner>[\w$.]+?)\.)??(?:prototype\.)?(?P<name>#?[\w$]+)")
 _MODULES = ("module", "exports", "module.exports", "window", "global", "globalThis")
 
 
@@ -43,7 +43,7 @@ def find_functions(source: str, limit: int, syntax: Syntax) -> Iterator[FoundFun
     root = parse(source, syntax.grammar)
     if (line := find_error(root)) is not None:
         raise ValueError(f"it does not parse, line {line}")
-    for function, _ in iterate_outer_functions([root], syntax):
+    for function, _ in iterate_functions([root], syntax, nested=False):
         found = None if is_callback(function, syntax) else _extract(function, source, syntax)
         if found is not None:
             yield found
@@ -52,7 +52,7 @@ def find_functions(source: str, limit: int, syntax: Syntax) -> Iterator[FoundFun
 def write_signature(code: str, syntax: Syntax) -> str | None:
     """Return normalised code without comments and the bodies of its functions, or None if it has no function."""
     fragment = next(iterate_fragments(code, syntax), None)
-    functions = [] if fragment is None else list(iterate_outer_functions(fragment.nodes, syntax))
+    functions = [] if fragment is None else list(iterate_functions(fragment.nodes, syntax, nested=False))
     if fragment is None or not functions:
         return None
     bodies = [body for _, body in functions]
@@ -99,7 +99,7 @@ def _find_statement(function: Node) -> Node:
     parent = node.parent
     while parent is not None and parent.type in _WRAPPERS and parent.named_child_count <= _WRAPPERS[parent.type]:
         node, parent = parent, parent.parent
-    return node
+    return function if node.type == "variable_declarator" else node  # one of several variables
 
 
 _WRAPPERS = {
