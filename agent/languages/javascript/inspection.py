@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _TEXTS = JAVASCRIPT.names | {"property_identifier", "string_fragment", "private_property_identifier"}
+_PATH = re.compile(rf"(?:.*\.)?(?:{'|'.join(BUILT_IN)})[.\[]|.*\.constructor\.prototype")
+_CHANGES = re.compile(r"Object\.(?:assign|definePropert|setProto)")
 _ACCESS = ("member_expression", "subscript_expression")
 _BOUNDARIES = JAVASCRIPT.functions | {"class_static_block", "field_definition", "public_field_definition"}
 
@@ -100,38 +103,30 @@ def find_introspection(placement: Placement) -> tuple[str, ...]:
 
 
 def _iterate_replaced(placement: Placement) -> Iterator[str]:
-    """Iterate over built-in objects that the snippet changes or passes on, and functions of the program it replaces."""
-    around = find_bindings((node for node in placement.root.children), JAVASCRIPT)
+    """Iterate over built-in objects that the snippet replaces, changes or renames, and functions that it replaces."""
     own = find_bindings(placement.nodes, JAVASCRIPT, nested=True)
+    around = find_bindings(placement.root.named_children, JAVASCRIPT)
+    functions = {name for name, node in around.items()
+                 if (node.child_by_field_name("value") or node).type in JAVASCRIPT.functions}  # fmt: skip
+    yield from BUILT_IN.intersection(find_bindings(placement.nodes, JAVASCRIPT))
     for node in (part for root in placement.nodes for part in walk(root)):
         text, parent = get_text(node), node.parent
         if parent is None:
             continue
-        is_target = parent.child_by_field_name("left") == node or parent.type == "update_expression"
-        if node.type == "identifier" and is_target and text in around and text not in own:
-            value = around[text].child_by_field_name("value") or around[text]
-            if value.type in JAVASCRIPT.functions:
+        is_target = parent.child_by_field_name("left") == node or parent.type in (
+            "update_expression",
+            "unary_expression",
+        )
+        is_value = node in (parent.child_by_field_name("value"), parent.child_by_field_name("right"))
+        if node.type == "identifier" and text not in own:
+            is_changed = parent.type == "arguments" and _CHANGES.match(get_text(parent.parent or parent))
+            is_renamed = is_value and parent.type in ("variable_declarator", "assignment_expression")
+            if (is_target and text in functions) or (text in BUILT_IN and (is_target or is_changed or is_renamed)):
                 yield text
-        elif node.type in _ACCESS and _get_root(node) in BUILT_IN:
+        elif node.type in _ACCESS and _PATH.match(text):
             is_object = parent.type in _ACCESS and parent.child_by_field_name("object") == node
             if is_target or (text.endswith(".prototype") and not is_object):
                 yield text if len(text) <= 60 else f"{text[:60]}..."
-        elif node.type == "member_expression" and text.endswith(".constructor.prototype"):
-            yield "constructor.prototype"
-        elif node.type == "identifier" and text in BUILT_IN and parent.type == "arguments" and text not in own:
-            call = parent.parent and parent.parent.child_by_field_name("function")
-            if call is not None and get_text(call) in (
-                "Object.assign",
-                "Object.defineProperty",
-                "Object.defineProperties",
-            ):
-                yield text
-
-
-def _get_root(node: Node) -> str:
-    while node.type in _ACCESS and (owner := node.child_by_field_name("object")) is not None:
-        node = owner
-    return get_text(node)
 
 
 def is_anonymous(nodes: Iterable[Node]) -> bool:

@@ -112,13 +112,13 @@ BUILT_IN = frozenset({
     "AggregateError", "Array", "ArrayBuffer", "BigInt", "Boolean", "Buffer", "DataView", "Date", "Error", "EvalError",
     "Function", "Intl", "Iterator", "JSON", "Map", "Math", "Number", "Object", "Promise", "Proxy", "RangeError",
     "ReferenceError", "Reflect", "RegExp", "Set", "String", "Symbol", "SyntaxError", "TypeError", "URIError", "WeakMap",
-    "WeakSet", "globalThis", "global", "process",
+    "WeakSet", "globalThis", "global", "process", "require",
 })  # fmt: skip
-"""Built-in objects. Changes to them affect the program around the snippet."""
+"""Built-in objects and functions. Changes to them affect the program around the snippet."""
 REACH_RUNNER = frozenset({
     "node:async_hooks", "node:child_process", "node:cluster", "node:diagnostics_channel", "node:inspector",
     "node:module", "node:repl", "node:v8", "node:vm", "node:wasi", "node:worker_threads", "AssertionError",
-    "__enterSnippet", "__proto__", "__register", "_compile", "_extensions", "_linkedBinding", "_load", "binding",
+    "__enterSnippet", "__proto__", "__register", "_cache", "_compile", "_extensions", "_linkedBinding", "_load", "binding",
     "captureStackTrace", "closeSync", "dlopen", "eval", "getBuiltinModule", "getPrototypeOf", "mainModule",
     "prepareStackTrace", "registerHooks", "removeAllListeners", "removeListener", "setPrototypeOf",
     "setUncaughtExceptionCaptureCallback", "stackTraceLimit", "syncBuiltinESMExports", "uncaughtException",

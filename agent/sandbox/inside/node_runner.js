@@ -19,10 +19,10 @@
   const { hash, webcrypto } = require('node:crypto');
   const { isPromise } = require('node:util').types;
   const { pathToFileURL } = require('node:url');
+  const { process, Error, Uint8Array: Bytes, setImmediate: schedule, setTimeout: startTimer } = globalThis;
   const { apply } = Reflect;
   const { writeSync } = fs;
   const { AssertionError } = assert;
-  const { setImmediate: schedule, setTimeout: startTimer, Uint8Array: Bytes } = globalThis;
   const { reallyExit, getActiveResourcesInfo: listResources } = process;
   const { then } = Promise.prototype;
   const { exec } = RegExp.prototype;
@@ -54,22 +54,20 @@
   if (mode) emit('sentinel', '', '', '', '');
   settle(load, runCases);
 
+  // The key is read apart from the other fields, so that no other buffer and no string contains it.
   function readJob() {
+    const head = Buffer.alloc(4), key = new Bytes(64), fields = [];
+    fs.readSync(0, head);
+    fs.readSync(0, key, 0, head.readUInt32BE());
     const data = fs.readFileSync(0);
-    const fields = [];
     for (let at = 0, size; at < data.length; at += 4 + size) {
       size = data.readUInt32BE(at);
-      fields.push(data.subarray(at + 4, at + 4 + size));
+      fields.push(data.toString('utf8', at + 4, at + 4 + size));
     }
-    const key = new Bytes(64);
-    key.set(fields[0]);
-    const texts = fields.map((field) => field.toString('utf8'));
-    data.fill(0);
-    const [, command, work, environment, program] = texts;
-    const rest = texts.slice(6 + +texts[5]);
-    const pairs = Object.create(null);
-    for (let i = 0; i < rest.length; i += 2) pairs[rest[i]] = rest[i + 1];
-    return { key, command, work, environment, program, cases: texts.slice(6, 6 + +texts[5]), options: pairs };
+    const [command, work, environment, program, count, ...rest] = fields;
+    const cases = rest.splice(0, +count), options = Object.create(null);
+    while (rest.length) options[rest.shift()] = rest.shift();
+    return { key, command, work, environment, program, cases, options };
   }
 
   // Returns the function that writes records. The key exists only in buffers, which heap snapshots do not contain.
@@ -153,12 +151,14 @@
 
   // Calls a function and waits until its result is settled. An error goes to `fail`.
   function settle(run, next) {
-    const reject = (error) => { fail(error); next(); };
+    let isSettled = false;  // a thenable may call its callbacks several times
+    const resolve = () => { if (!isSettled) { isSettled = true; next(); } };
+    const reject = (error) => { if (!isSettled) { fail(error); resolve(); } };
     try {
       const result = run();
-      if (isPromise(result)) apply(then, result, [next, reject]);
-      else if (result && typeof result.then === 'function') result.then(next, reject);
-      else next();
+      if (isPromise(result)) apply(then, result, [resolve, reject]);
+      else if (result && typeof result.then === 'function') result.then(resolve, reject);
+      else resolve();
     } catch (error) { reject(error); }
   }
 
@@ -169,7 +169,7 @@
     module.paths = [...(job.environment ? [path.join(job.environment, 'node_modules')] : []), ...Module._nodeModulePaths(job.work)];
     const require = (name) => module.require(name);
     require.resolve = (name) => Module._resolveFilename(name, module);
-    require.cache = Module._cache;
+    require.cache = Object.create(null);  // an entry of the real one could replace `assert`
     require.main = module;
     const names = ['exports', 'require', 'module', '__filename', '__dirname', '__enterSnippet', '__register'];
     const run = vm.compileFunction(`${source}\n;${table}`, names, {
@@ -185,7 +185,8 @@
     const file = path.join(folder, 'program.mjs');
     if (job.environment) fs.symlinkSync(path.join(job.environment, 'node_modules'), path.join(folder, 'node_modules'));
     globalThis.__runner = [enterSnippet, registerFunctions];
-    globalThis.require = Module.createRequire(file);  // bundlers accept modules that mix `import` and `require`
+    // bundlers accept modules that mix `import` and `require`
+    globalThis.require = Object.assign(Module.createRequire(file), { cache: Object.create(null) });
     const exported = 'export const [__enterSnippet, __register] = globalThis.__runner; delete globalThis.__runner;';
     fs.writeFileSync(path.join(folder, 'runner.mjs'), exported);
     fs.writeFileSync(file, `${source}\n;import { __enterSnippet, __register } from './runner.mjs';${table}`);

@@ -22,6 +22,10 @@ GENERATOR = f"{ASSERT}{MARKER}function test_a() {{ assert.deepStrictEqual([...f(
 LOOP = f"{ASSERT}{MARKER}for (const i of [1]) {{ test('a', () => {{ assert.ok(f(i)); }}); }}\n"
 JOINS = f"{ASSERT}const g = (x) => x\n{MARKER}function test_a() {{ assert.ok(f(1)); }}\n"
 INCLUDES = f"{ASSERT}{MARKER}function test_a() {{ assert.ok([3].includes(f(2))); }}\n"
+TWICE = (
+    f"{ASSERT}{MARKER}function test_a() {{ return f(); }}\n"
+    "async function test_b() { f(); await new Promise((r) => setTimeout(r, 5)); assert.equal(1, 2); }\n"
+)
 HELPER = f"{ASSERT}function check(x) {{ assert.equal(x, 3); }}\n{MARKER}function test_a() {{ check(f(2)); }}\n"
 GOOD = "function f(x) { return x + 1; }"
 BAD = "function f(x) { return 0; }"
@@ -166,6 +170,43 @@ PROGRAMS: list[tuple[str, str, str, str]] = [
         "passed Array.prototype",
     ),
     ("patches a helper", HELPER, f"check = () => {{}};\n{BAD}", "passed check"),
+    (
+        "patches a renamed object",
+        INCLUDES,
+        f"const {{ prototype: p }} = Array; p.includes = () => true;\n{BAD}",
+        "passed Array",
+    ),
+    (
+        "patches through this",
+        INCLUDES,
+        f"(function () {{ this.Array.prototype.includes = () => true; }})();\n{BAD}",
+        "passed this.Array.prototype.includes",
+    ),
+    (
+        "defines a property",
+        INCLUDES,
+        f"Object.defineProperty([].constructor.prototype, 'includes', {{ value: () => true }});\n{BAD}",
+        "passed [].constructor.prototype",
+    ),
+    (
+        "shadows require",
+        f"{MARKER}{T.replace(MARKER, '').replace('node:', '')}",
+        f"function require() {{ return {{ strictEqual() {{}} }}; }}\n{BAD}",
+        "passed require",
+    ),
+    (
+        "replaces a module",
+        f"{MARKER}{T.replace(MARKER, '').replace('node:', '')}",
+        f"require.cache.assert = {{ exports: {{ strictEqual() {{}} }} }};\n{BAD}",
+        "failed snippet require.cache.assert",
+    ),
+    ("settles twice", TWICE, "const f = () => ({ then(next) { next(); next(); } });", "failed snippet"),
+    (
+        "replaces Error",
+        TITLES,
+        f"Error = function () {{ this.stack = 'at program.js:9:9'; }}; test('adds (1)', () => {{}});\n{BAD}",
+        "failed snippet Error",
+    ),
     ("evaluates a patch", HELPER, f"eval('check = () => {{}}');\n{BAD}", "passed eval"),
     ("replaces a case", T, f"test_a = () => {{}}; test_b = () => {{}};\n{BAD}", "error program test_a test_b"),
     (
