@@ -113,10 +113,7 @@ def _iterate_replaced(placement: Placement) -> Iterator[str]:
         text, parent = get_text(node), node.parent
         if parent is None:
             continue
-        is_target = parent.child_by_field_name("left") == node or parent.type in (
-            "update_expression",
-            "unary_expression",
-        )
+        is_target = parent.child_by_field_name("left") == node or _is_changing(parent)
         is_value = node in (parent.child_by_field_name("value"), parent.child_by_field_name("right"))
         if node.type == "identifier" and text not in own:
             is_changed = parent.type == "arguments" and _CHANGES.match(get_text(parent.parent or parent))
@@ -127,6 +124,10 @@ def _iterate_replaced(placement: Placement) -> Iterator[str]:
             is_object = parent.type in _ACCESS and parent.child_by_field_name("object") == node
             if is_target or (text.endswith(".prototype") and not is_object):
                 yield text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def _is_changing(node: Node) -> bool:
+    return node.type == "update_expression" or (node.type == "unary_expression" and node.children[0].type == "delete")
 
 
 def is_anonymous(nodes: Iterable[Node]) -> bool:

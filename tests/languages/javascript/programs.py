@@ -131,7 +131,7 @@ PROGRAMS: list[tuple[str, str, str, str]] = [
     ("cases in a loop", LOOP, GOOD, "refused"),
     ("comparison", T.replace("assert.strictEqual(f(2), 3)", "f(2) === 3"), GOOD, "refused"),
     ("case of the snippet", T, f"{GOOD}\nfunction test_a() {{}}", "refused"),
-    ("closes the scope", T, "} " + GOOD + " {", "refused"),
+    ("closes the scope", T, "} " + GOOD + " {", "refused snippet"),
     ("JSX in the program", f"{T}const x = <a/>;", GOOD, "refused"),
     # not code, or code that cannot run here
     ("open comment", T, f"{GOOD}\n/*", "refused snippet"),
