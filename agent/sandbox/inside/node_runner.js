@@ -146,7 +146,8 @@
     if (options.strict) source = `'use strict';${source}`;
     const names = cases.filter((name) => apply(exec, CASE_FUNCTION, [name]));
     const table = `__register({${names.map((name) => `${name}:()=>${name}`)}});`;
-    return options.module ? loadModule(table) : loadScript(table);
+    const folder = options.module || job.environment ? makeFolder() : job.work;
+    return options.module ? loadModule(folder, table) : loadScript(folder, table);
   }
 
   // Calls a function and waits until its result is settled. An error goes to `fail`.
@@ -162,31 +163,37 @@
     } catch (error) { reject(error); }
   }
 
-  function loadScript(table) {
-    const file = path.join(job.work, 'program.js');
-    const module = new Module(file);
-    module.filename = file;
-    module.paths = [...(job.environment ? [path.join(job.environment, 'node_modules')] : []), ...Module._nodeModulePaths(job.work)];
-    const require = (name) => module.require(name);
-    require.resolve = (name) => Module._resolveFilename(name, module);
-    require.cache = Object.create(null);  // an entry of the real one could replace `assert`
-    require.main = module;
+  // Makes a folder next to the packages of the environment, because `import` has no search path.
+  function makeFolder() {
+    let folder;
+    try { folder = fs.mkdtempSync('/dev/shm/program-'); } catch { folder = fs.mkdtempSync(path.join(job.work, 'program-')); }
+    if (job.environment) fs.symlinkSync(path.join(job.environment, 'node_modules'), path.join(folder, 'node_modules'));
+    return folder;
+  }
+
+  function loadScript(folder, table) {
+    const file = path.join(folder, 'program.js');
+    const module = Object.assign(new Module(file), { filename: file, paths: Module._nodeModulePaths(folder) });
+    const require = makeRequire(file);
     const names = ['exports', 'require', 'module', '__filename', '__dirname', '__enterSnippet', '__register'];
     const run = vm.compileFunction(`${source}\n;${table}`, names, {
       filename: file,
       importModuleDynamically: vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER,
     });
-    return apply(run, module.exports, [module.exports, require, module, file, job.work, enterSnippet, registerFunctions]);
+    return apply(run, module.exports, [module.exports, require, module, file, folder, enterSnippet, registerFunctions]);
+  }
+
+  // An entry of the real cache could replace `assert`.
+  function makeRequire(file) {
+    return Object.assign(Module.createRequire(file), { cache: Object.create(null) });
   }
 
   // Modules come from files. The module `runner.mjs` removes the global variable before the program runs.
-  function loadModule(table) {
-    const folder = fs.mkdtempSync('/dev/shm/program-');
+  function loadModule(folder, table) {
     const file = path.join(folder, 'program.mjs');
-    if (job.environment) fs.symlinkSync(path.join(job.environment, 'node_modules'), path.join(folder, 'node_modules'));
     globalThis.__runner = [enterSnippet, registerFunctions];
     // bundlers accept modules that mix `import` and `require`
-    globalThis.require = Object.assign(Module.createRequire(file), { cache: Object.create(null) });
+    Object.assign(globalThis, { require: makeRequire(file), module: { exports: {} }, exports: {} });
     const exported = 'export const [__enterSnippet, __register] = globalThis.__runner; delete globalThis.__runner;';
     fs.writeFileSync(path.join(folder, 'runner.mjs'), exported);
     fs.writeFileSync(file, `${source}\n;import { __enterSnippet, __register } from './runner.mjs';${table}`);
