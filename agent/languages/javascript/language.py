@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _FLAGS = ("--no-warnings", "--max-old-space-size=512")
-_HEAP_ERROR = "JavaScript heap out of memory"
 _REGISTRARS = ("test", "it")
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "==", "!=", "===", "!=="})
 _FUNCTIONS = JAVASCRIPT.functions | {"identifier"}
@@ -93,10 +91,9 @@ class JavaScriptLanguage(TreeLanguage):
         for node in (part for root in around for part in walk(root) if not placement.is_of_snippet(part)):
             if node.type == "expression_statement" and self._is_comparison(node.named_children[0]):
                 raise MalformedProgram(f"`{get_text(node)[:80]}` compares values without an assert")
-            if node.type.startswith("generator_function") and get_text(
-                node.child_by_field_name("name") or node
-            ).startswith("test_"):
-                raise MalformedProgram("a test case is a generator, so its body would never run")
+            name = node.child_by_field_name("name") if node.type.startswith("generator_function") else None
+            if name is not None and get_text(name).startswith("test_"):
+                raise MalformedProgram(f"the test case `{get_text(name)}` is a generator, so its body would never run")
 
     def iterate_cases(self, placement: Placement) -> Iterator[str]:
         """Iterate over the names and titles of the test cases outside the snippet."""
@@ -132,8 +129,6 @@ class JavaScriptLanguage(TreeLanguage):
 
     def report(self, program: Program, result: RunResult) -> TestReport:
         """Return the test report of a run: the outcomes of the cases, the status and the cause."""
-        if result.signal == signal.SIGABRT and _HEAP_ERROR in result.stderr:
-            result = replace(result, limit="memory")
         return build_report(program, result, JavaScriptBlame(program, self.find_placement))
 
     def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:
@@ -163,9 +158,8 @@ class JavaScriptLanguage(TreeLanguage):
         for node in (part for root in nodes for part in walk(root)):
             text: Node | None = None
             if node.type in ("import_statement", "export_statement"):
-                text = (
-                    None if any(child.type == "type" for child in node.children) else node.child_by_field_name("source")
-                )
+                is_of_types = any(child.type == "type" for child in node.children)
+                text = None if is_of_types else node.child_by_field_name("source")
             elif node.type == "call_expression" and get_text(node.children[0]) in ("require", "import"):
                 arguments = node.child_by_field_name("arguments")
                 text = arguments.named_children[0] if arguments is not None and arguments.named_children else None
