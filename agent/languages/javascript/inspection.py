@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from agent.languages.javascript.tables import BROWSER, BUILT_IN, JAVASCRIPT, JSX, NOT_ERASABLE, REACH_RUNNER
 from agent.languages.tree.insertion import Fragment, Placement
 from agent.languages.tree.names import find_bindings, find_used_names
-from agent.languages.tree.syntax import get_text, iterate_ancestors, walk
+from agent.languages.tree.syntax import get_text, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -49,11 +49,6 @@ def find_stray_returns(nodes: Iterable[Node]) -> bool:
     """Return whether code returns outside a function."""
     parts = (part for node in nodes for part in walk(node, lambda part: part.type not in JAVASCRIPT.functions))
     return any(part.type == "return_statement" for part in parts)
-
-
-def is_inside_function(node: Node) -> bool:
-    """Return whether a node is in the body of a function."""
-    return any(parent.type in JAVASCRIPT.functions for parent in iterate_ancestors(node))
 
 
 def is_strict(nodes: Iterable[Node]) -> bool:

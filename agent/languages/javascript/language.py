@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _FLAGS = ("--no-warnings", "--max-old-space-size=512")
 _REGISTRARS = ("test", "it")
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "==", "!=", "===", "!=="})
+_DECLARATIONS = frozenset({
+    "program", "export_statement", "import_statement", "import_clause", "named_imports", "lexical_declaration",
+    "variable_declaration",
+})  # fmt: skip
 _FUNCTIONS = JAVASCRIPT.functions | {"identifier"}
 _RULES = """\
 Write the program for Node.js. Test cases are functions named `test_...` at the top level, or calls of
@@ -146,8 +150,13 @@ class JavaScriptLanguage(TreeLanguage):
             return
         own = find_bindings(placement.nodes, self.syntax)
         for name, node in self.find_surrounding_names(placement).items():
-            if name in own and not (self._can_repeat(node) and self._can_repeat(own[name])):
+            is_same = name in own and self._is_at_top(node) and self._is_at_top(own[name])
+            if is_same and not (self._can_repeat(node) and self._can_repeat(own[name])):
                 raise MalformedProgram(f"the candidate declares `{name}`: remove the program's declaration")
+
+    def _is_at_top(self, binding: Node) -> bool:
+        is_of_block = binding.type in ("for_in_statement", "catch_clause")
+        return not is_of_block and all(node.type in _DECLARATIONS for node in iterate_ancestors(binding))
 
     def _can_repeat(self, binding: Node) -> bool:
         is_var = binding.parent is not None and binding.parent.type == "variable_declaration"

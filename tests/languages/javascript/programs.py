@@ -76,6 +76,7 @@ PROGRAMS: list[tuple[str, str, str, str]] = [
     ("caught exception", THROWS, "function f(x) { return x.length; }", "passed"),
     ("callbacks only", f"{MARKER}{ASSERT}function test_a() {{ assert.deepStrictEqual(r, [2]); }}", CALLBACKS, "passed"),
     ("result at load", f"{MARKER}{ASSERT}const r = f(2);\nfunction test_a() {{ assert.equal(r, 3); }}", GOOD, "passed"),
+    ("same name in a loop", f"{T}for (const f of []) {{}}", GOOD, "passed"),
     ("interval", T, f"setInterval(() => {{}}, 1);\n{GOOD}", "passed"),
     ("generator", GENERATOR, "function* f(x) { yield x + 1; }", "passed"),
     # wrong snippets
