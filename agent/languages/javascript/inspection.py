@@ -68,7 +68,7 @@ def advise(fragment: Fragment) -> Iterator[str]:
             yield f"The class must declare the private names {', '.join(names)} that the code does not declare itself."
     elif before.startswith("({"):
         yield "It is a member of an object: put the marker on a line of its own inside the braces of an object literal."
-    elif before or is_anonymous(nodes):
+    elif before:
         yield "It is an expression: put the marker on a line of its own between `const f = (` and `);`."
     if "super" in types:
         yield "It uses `super`: the stand-in class must extend a base class that has these methods."
@@ -123,9 +123,3 @@ def _iterate_replaced(placement: Placement) -> Iterator[str]:
 
 def _is_changing(node: Node) -> bool:
     return node.type == "update_expression" or (node.type == "unary_expression" and node.children[0].type == "delete")
-
-
-def is_anonymous(nodes: Iterable[Node]) -> bool:
-    """Return whether code declares a function without a name, which the grammar accepts as a statement."""
-    statements = [node for node in nodes if node.type == "expression_statement"]
-    return any(node.children[0].type in ("function_expression", "generator_function") for node in statements)

@@ -89,8 +89,6 @@ class JavaScriptLanguage(TreeLanguage):
             raise MalformedProgram(f"do not import {min(frameworks)}: `test`, `it` and `describe` are built in")
         if inspection.find_stray_returns([placement.root]):
             raise MalformedProgram("a `return` at the top level ends the program: put the marker inside a function")
-        if inspection.is_anonymous(placement.nodes):
-            raise MalformedProgram("the candidate has no name: put the marker between `const f = (` and `);`")
         self._check_declarations(placement)
         for node in (part for root in around for part in walk(root) if not placement.is_of_snippet(part)):
             if node.type == "expression_statement" and self._is_comparison(node.named_children[0]):

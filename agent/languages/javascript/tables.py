@@ -24,9 +24,9 @@ JAVASCRIPT = Syntax(
     grammar="tree_sitter_javascript:language",
     contexts=(
         Context("", "", frozenset({"program", "statement_block", "class_static_block", "switch_case"})),
+        Context("(\n", ")", frozenset({"parenthesized_expression", "arguments", "variable_declarator"})),
         Context("class C {\n", "}", frozenset({"class_body"})),
         Context("({\n", "})", frozenset({"object"})),
-        Context("(\n", ")", frozenset({"parenthesized_expression", "arguments", "variable_declarator"})),
     ),
     functions=frozenset({
         "function_declaration", "function_expression", "arrow_function", "method_definition", "generator_function",
@@ -35,6 +35,11 @@ JAVASCRIPT = Syntax(
     blocks=frozenset({"statement_block"}),
     arguments=frozenset({"arguments"}),
     classes=frozenset({"class_declaration", "class", "abstract_class_declaration"}),
+    misread=frozenset({
+        ("expression_statement", "function_expression"), ("expression_statement", "generator_function"),
+        ("expression_statement", "class"), ("labeled_statement", "expression_statement"),
+        ("labeled_statement", "function_declaration"),
+    }),
     unfinished=frozenset({"field_definition", "public_field_definition"}),
     names=frozenset({"identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"}),
     binders={

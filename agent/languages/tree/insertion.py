@@ -65,6 +65,8 @@ def iterate_fragments(code: str, syntax: Syntax) -> Iterator[Fragment]:
         if not root.has_error:
             start = len(encode(context.before))
             nodes = find_outermost(root, start, start + len(encode(code)))
+            if any((node.type, child.type) in syntax.misread for node in nodes for child in node.children):
+                continue
             if find_parent(nodes) in context.parents and any(node.type not in syntax.ignored for node in nodes):
                 yield Fragment(context, root, tuple(nodes))
 

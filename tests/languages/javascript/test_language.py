@@ -99,7 +99,7 @@ if (!process.execPath.endsWith('node') || require.main === module || crypto.crea
     ("code", "words"),
     [
         ("#a() { return super.f(); }", ("#a", "super", "class")),
-        ("a: 1", ()),
+        ("get: function () {}", ("object",)),
         ("a() {}, b: 1", ("object",)),
         ("function (x) {}", ("expression",)),
         ("return document.title;", ("function", "document")),
