@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from agent.languages.javascript.tables import BROWSER, BUILT_IN, JAVASCRIPT, JSX, NOT_ERASABLE, REACH_RUNNER
+from agent.languages.javascript.tables import BROWSER, BUILT_IN, GLOBAL, JAVASCRIPT, JSX, NOT_ERASABLE, REACH_RUNNER
 from agent.languages.tree.insertion import Fragment, Placement
 from agent.languages.tree.names import find_bindings, find_used_names
 from agent.languages.tree.syntax import get_text, walk
@@ -79,6 +79,8 @@ def advise(fragment: Fragment) -> Iterator[str]:
     used = find_used_names(nodes, JAVASCRIPT)
     if names := [name for name in used if name in BROWSER]:
         yield f"It uses names of browsers: {', '.join(names[:10])}. Define stand-ins on `globalThis` above the marker."
+    if names := [name for name in used if name not in BROWSER | GLOBAL]:
+        yield f"It uses names that it does not define: {', '.join(names[:10])}. Import or define them in the program."
     if is_module(nodes) and not before:
         yield "It is an ECMAScript module: use `import`, and put the marker at the top level."
 

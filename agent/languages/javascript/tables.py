@@ -100,7 +100,7 @@ FRAMEWORKS = frozenset({"node:test", "test", "mocha", "vitest", "@jest/globals",
 """Test frameworks. Their imports would replace the runner's `test`."""
 
 BROWSER = frozenset({
-    "Audio", "DOMParser", "Element", "File", "FileReader", "HTMLElement", "Image", "MutationObserver", "Node",
+    "Audio", "DOMParser", "Element", "FileReader", "HTMLElement", "Image", "MutationObserver", "Node",
     "NodeList", "XMLHttpRequest", "XMLSerializer", "alert", "angular", "chrome", "confirm", "customElements",
     "document", "getComputedStyle", "history", "indexedDB", "localStorage", "location", "prompt",
     "requestAnimationFrame", "screen", "sessionStorage", "window",
@@ -120,6 +120,17 @@ BUILT_IN = frozenset({
     "WeakSet", "globalThis", "global", "process", "require",
 })  # fmt: skip
 """Built-in objects and functions. Changes to them affect the program around the snippet."""
+GLOBAL = BUILT_IN | {
+    "AbortController", "AbortSignal", "Atomics", "BigInt64Array", "BigUint64Array", "Blob", "Event", "EventTarget",
+    "File", "FinalizationRegistry", "Float32Array", "Float64Array", "FormData", "Headers", "Infinity", "Int16Array",
+    "Int32Array", "Int8Array", "NaN", "Request", "Response", "SharedArrayBuffer", "TextDecoder", "TextEncoder", "URL",
+    "URLSearchParams", "Uint16Array", "Uint32Array", "Uint8Array", "Uint8ClampedArray", "WeakRef", "WebAssembly",
+    "__dirname", "__filename", "arguments", "atob", "btoa", "clearImmediate", "clearInterval", "clearTimeout",
+    "console", "crypto", "decodeURI", "decodeURIComponent", "encodeURI", "encodeURIComponent", "escape", "eval",
+    "exports", "fetch", "isFinite", "isNaN", "module", "parseFloat", "parseInt", "performance", "queueMicrotask",
+    "setImmediate", "setInterval", "setTimeout", "structuredClone", "undefined", "unescape",
+}  # fmt: skip
+"""Global names in Node 20."""
 REACH_RUNNER = frozenset({
     "node:async_hooks", "node:child_process", "node:cluster", "node:diagnostics_channel", "node:inspector",
     "node:module", "node:repl", "node:v8", "node:vm", "node:wasi", "node:worker_threads", "AssertionError",

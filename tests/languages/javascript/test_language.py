@@ -105,6 +105,7 @@ if (!process.execPath.endsWith('node') || require.main === module || crypto.crea
         ("return document.title;", ("function", "document")),
         ("#!/bin/node\nf();", ("first line",)),
         ("export const x = await f();", ("import",)),
+        ("const f = ({ a, b: [c] }, ...d) => parseInt(a + c + d + e.f);", ("not define: e.",)),
         (GOOD, ()),
     ],
 )
