@@ -118,11 +118,12 @@ def ablate(
 @add_options
 def execute(
     program: Annotated[
-        Path, typer.Argument(metavar="PROGRAM", help="Test program with test_* functions or unittest cases.")
+        Path, typer.Argument(metavar="PROGRAM", help="Test program, such as test_* functions or unittest cases.")
     ],
     code: Annotated[
-        Path | None, typer.Option(help="File with the snippet that replaces the line `# <candidate>`.")
+        Path | None, typer.Option(help="File with the snippet that replaces the marker, such as `# <candidate>`.")
     ] = None,
+    language: Annotated[str, typer.Option(help="Language of the snippet.")] = "python",
     install: Annotated[
         bool,
         typer.Option(help="Install packages for missing imports and run the program again (stage 1 of a repair)."),
@@ -137,7 +138,7 @@ def execute(
     """
     from agent.cli.execute import run
 
-    run(program, code, options, install=install, as_json=as_json)
+    run(program, code, options, language_name=language, install=install, as_json=as_json)
 
 
 @app.command()

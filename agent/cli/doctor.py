@@ -21,7 +21,16 @@ from agent.cli.progress import Steps
 from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, print_json, print_text
 from agent.config import SandboxConfig
-from agent.errors import AccountError, AgentError, DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
+from agent.errors import (
+    AccountError,
+    AgentError,
+    ConfigError,
+    DependencyUnavailable,
+    SandboxError,
+    SandboxUnavailable,
+    UsageError,
+)
+from agent.languages.registry import Languages
 from agent.llm.base import LLM, Call, Message, close
 from agent.llm.parsing import ScreenReply, UnreadableReply, build_schema, parse_screen
 from agent.pipeline.asker import read_reply
@@ -85,10 +94,32 @@ async def _diagnose(settings: ChosenSettings, sandbox: str | None, quick: bool) 
             True,
             f"test-driven-annotator {__version__} on {platform.system()} {platform.release()} {platform.machine()}",
         ),
+        *_check_languages(),
         *await _check_sandboxes(sandbox, quick),
         await _check_index(),
         *await _check_models(settings),
     ]
+
+
+def _check_languages() -> Iterator[Diagnosis]:
+    """Check whether programs in each language can be built here. Sandboxes may still lack the language's toolchain."""
+    languages = Languages()
+    for name in languages:
+        try:
+            if (reason := languages.explain_untestable(name)) is not None:
+                yield Diagnosis("language", name, False, reason, "install what is missing, or pass --unsupported judge")
+                continue
+        except ConfigError as error:
+            yield Diagnosis("language", name, False, str(error), "reinstall or uninstall the package")
+            continue
+        language = languages[name]
+        needs = language.toolchain
+        details = (
+            languages.describe_package(name) or "built in",
+            "" if needs is None else f"needs {needs.command} {'.'.join(map(str, needs.minimum))} or later",
+            f"packages from {language.packages or 'nowhere'}",
+        )
+        yield Diagnosis("language", name, True, ", ".join(filter(None, details)))
 
 
 async def _check_sandboxes(only: str | None, quick: bool) -> list[Diagnosis]:

@@ -15,9 +15,9 @@ from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ExecOptions
 from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, escape_hidden, print_json, print_text
-from agent.errors import InputError, SnippetTooLarge
+from agent.errors import InputError, SnippetTooLarge, UsageError
 from agent.languages.base import Language, MalformedProgram, Program
-from agent.languages.registry import built_in_languages
+from agent.languages.registry import Languages
 from agent.pipeline.history import Command
 from agent.pipeline.nodes.execute import explain_dependency, mark_unexercised
 from agent.sandbox.base import Environment, RunResult
@@ -26,7 +26,7 @@ from agent.sandbox.installer import Installer
 from agent.sandbox.select import choose
 from agent.sandbox.session import SandboxSession
 from agent.text import plural
-from agent.types import Cause, Status, TestReport
+from agent.types import Cause, Status, TestReport, normalise_language
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,19 @@ _RESULT_FIELDS = (
 """Fields of `RunResult` in the JSON output."""
 
 
-def run(program: Path, code: Path | None, options: ExecOptions, *, install: bool, as_json: bool) -> None:
+def run(
+    program: Path, code: Path | None, options: ExecOptions, *, language_name: str, install: bool, as_json: bool
+) -> None:
     """Run the program and print the report. Exit with code 0 if every case passed, otherwise with code 1.
 
     Raises:
+        ConfigError: the language is unknown or cannot be tested on this machine.
         InputError: a file cannot be read, or the program violates the rules for test programs.
         SandboxUnavailable: no sandbox works on this machine.
     """
-    language = built_in_languages()["python"]
+    language = Languages().require(normalise_language(language_name))
+    if code is None and language.name != "python":
+        raise UsageError(f"--language {language_name}: the program needs a snippet (--code FILE)")
     test_program = _read_program(language, program, code)
     # only one program runs
     console = Console(stderr=True)
@@ -93,7 +98,7 @@ async def _run_program(
     if not install or first.report.cause is not Cause.DEPENDENCY:
         return first
     commands: list[Command] = []
-    installer = Installer(session, language.requirement, commands.append)
+    installer = Installer(session, language.requirement, commands.append, language.packages)
     environment = await installer.install_modules(language.missing(program, first.result), first.environment)
     last = first if environment is None else await run_in(environment)
     return replace(last, report=explain_dependency(last.report, commands))

@@ -23,8 +23,6 @@ from agent.datasets.formats import strip_suffixes
 from agent.errors import UsageError
 from agent.evaluation.statistics import mcnemar_exact
 from agent.events import Note
-from agent.languages.base import Language
-from agent.languages.registry import built_in_languages
 from agent.llm.heuristic import HeuristicModel
 from agent.runs.store import files
 from agent.runs.store.reviews import ReviewLog, read_reviews
@@ -102,7 +100,6 @@ def _serve_page(out: Path, comparisons: list[Comparison], sample: str, options: 
 
 def _ask_model(folder: Path, comparisons: list[Comparison], options: PreferOptions, console: Console) -> None:
     settings = ChosenSettings(console, options, overrides={"runner.rounds": 1, "pipeline.context": "none"})
-    untested = {comparison.language for comparison in comparisons} - built_in_languages().keys()
     if isinstance((models := settings.models()).for_role("prefer"), HeuristicModel):
         raise UsageError("--model heuristic: has no rules for preferences. Pass the name of a model, or replay:FILE.")
     check_writable(folder, settings.cache)
@@ -111,7 +108,6 @@ def _ask_model(folder: Path, comparisons: list[Comparison], options: PreferOptio
         annotator = Annotator(
             model=models,
             variant={"name": "prefer", "start": "prefer", "nodes": {"prefer": {"decided": "end"}}},
-            languages=[Language(name) for name in untested],
             prompts=settings.prompts,
             config=settings.config,
             run_dir=folder,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from rich.text import Text
 from agent.cli.options import ListOptions
 from agent.cli.summary import as_json, as_table
 from agent.cli.text import Console, escape_hidden, one_line, print_json, print_text
-from agent.errors import UsageError
+from agent.errors import ConfigError, UsageError
 from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs
-from agent.languages.registry import built_in_languages
+from agent.languages.registry import Languages
 from agent.llm.parsing import UnreadableReply, find_fenced_blocks
 from agent.pipeline.history import History, ModelCall
 from agent.runs.store import files
@@ -250,7 +251,9 @@ def _print_pair(annotations: Sequence[Annotation], histories: Sequence[History |
 
 def _shorten_steps(steps: Sequence[StoryStep], language: str) -> Iterator[StoryStep]:
     """Replace the program in each reply with a reference to the next program step, or else to the last one."""
-    definition = built_in_languages().get(language)
+    definition = None
+    with suppress(ConfigError):  # a run stays readable if a language's package is broken
+        definition = Languages().get(language)
     programs = [(index, step) for index, step in enumerate(steps) if step.kind == "program"]
     for index, step in enumerate(steps):
         if step.kind != "reply":

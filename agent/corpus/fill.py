@@ -11,7 +11,7 @@ from typing import Any
 from agent.annotator import Annotator
 from agent.corpus.output import CorpusWriter
 from agent.errors import UsageError
-from agent.languages.registry import built_in_languages
+from agent.languages.registry import Languages
 from agent.pipeline.graph import END, Variant
 from agent.pipeline.nodes.asking import WriteCode
 from agent.pipeline.prompt_text import describe_report
@@ -69,7 +69,11 @@ def find_gaps(run: RunView, model: str) -> tuple[list[Gap], Counter[str]]:
     Skips queries without search intent (`no_intent`), queries with a pair that ended in an error (`error`) or is not
     annotated yet (`pending`), and languages that cannot be tested (`language`). A query has a context if all of its
     pairs share it. `model` is the name of the model that will write code.
+
+    Raises:
+        ConfigError: a language is known but cannot be tested on this machine.
     """
+    languages = Languages()
     labels = {label.id: label.status for label in run.index.iterate_labels()}
     queries = dict[tuple[str, str], Pair]()
     statuses = defaultdict[tuple[str, str], set[str]](set)
@@ -84,7 +88,8 @@ def find_gaps(run: RunView, model: str) -> tuple[list[Gap], Counter[str]]:
     skipped = Counter[str]()
     for key, query in queries.items():
         reason = next((status for status in ("1", "no_intent", "error", "pending") if status in statuses[key]), None)
-        if reason is None and query.language in built_in_languages():
+        if reason is None and query.language in languages:
+            languages.require(query.language)
             gaps.append(Gap(query, query))
         elif reason != "1":
             skipped[reason or "language"] += 1

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 from agent.datasets.pair_store import group_by_query
 from agent.errors import UsageError
 from agent.languages.base import Language
-from agent.languages.registry import built_in_languages
 from agent.llm.base import Call, ReplyKind
 from agent.llm.batch import PRICE_FACTOR
 from agent.llm.gateway import Gateway, ReplyCache
@@ -29,6 +28,7 @@ from agent.llm.models import Models, are_scripted
 from agent.llm.parsing import build_schema
 from agent.pipeline.graph import Variant
 from agent.pipeline.history import History, ModelCall
+from agent.pipeline.nodes.generate_test import TEST, choose_test_role
 from agent.pipeline.nodes.registry import BUILT_IN
 from agent.pipeline.state import Role
 from agent.runs.job import PairRound
@@ -159,7 +159,8 @@ class _Plan:
         """The roles of the variant's nodes, keyed by role name."""
         variant = self.spec.pipeline.variant
         roles = (role for name in variant.nodes for role in BUILT_IN[name].roles)
-        return {role.name: role for role in roles if variant.opens_context or not role.in_module}
+        versions = ("", "in_module") if variant.opens_context else ("",)
+        return {role.name: role for role in roles if role.version in versions}
 
     @cached_property
     def first_role(self) -> Role:
@@ -199,16 +200,21 @@ class _Plan:
 
     def render_messages(self, role: Role, pair: Pair) -> tuple[Message, ...]:
         """Render the prompt of a role for a pair. Only the prompt of the first role is exact."""
+        language = self.spec.find_language(pair.language)
+        if role is TEST and language is not None:
+            role = choose_test_role(language)
         return self.spec.prompts.render(role, self._build_variables(role, pair))
 
     def _build_variables(self, role: Role, pair: Pair) -> dict[str, Any]:
         """Return the variables for a role's prompt. Variables that earlier steps would set have example values."""
         nodes = self.spec.pipeline.variant.nodes.keys()
-        language = built_in_languages().get(pair.language) or Language(pair.language)
+        language = self.spec.find_language(pair.language) or Language(pair.language)
         pair_fields = pair.model_dump(include={"query", "code", "language", "context"})
         criterion = self.spec.config.pipeline.criterion
         program = pair.code + _PROGRAM if "generate_test" in nodes else None
-        values = {**pair_fields, "fence": language.fence, "criterion": criterion, "program": program}
+        fence = (language.program_fence if role.name == TEST.name else None) or language.fence
+        values = {**pair_fields, "fence": fence, "criterion": criterion, "program": program}
+        values |= {"marker": language.marker, "rules": language.prompt_rules}
         absent = (name for name, node in _PROVIDED_BY.items() if node not in nodes)
         values |= dict.fromkeys(("weakness", "problem", *absent))
         return {name: values.get(name, example) for name, example in role.variables.items()}

@@ -11,7 +11,7 @@ from agent.config import Config
 from agent.errors import DependencyUnavailable, LockUnavailable, NotReplayable, PairError, UnsupportedLanguage
 from agent.evaluation.recorded import Difference, RecordedExecution, RecordedSandbox, compare_reports, read_execution
 from agent.languages.base import MalformedProgram
-from agent.languages.registry import built_in_languages
+from agent.languages.registry import Languages
 from agent.runs.store.annotations import Key
 from agent.runs.store.run_view import RunView
 from agent.sandbox.base import Environment, SandboxBackend
@@ -76,7 +76,7 @@ class Replayer:
         self._view = view
         self._backend = backend
         self._pipeline = config.pipeline
-        self._languages = built_in_languages()
+        self._languages = Languages()
         self._concurrency = concurrency
         self._gates = SandboxGates(asyncio.Semaphore(config.sandbox.starts), asyncio.Semaphore(concurrency))
         self._same_interpreter = sandbox.has_same_interpreter(backend)
@@ -91,6 +91,8 @@ class Replayer:
             NotReplayable: no program was executed, or its record is incomplete.
             LockUnavailable: the recorded package versions are not available.
             UnsupportedLanguage: the language of the pair is not supported.
+            ConfigError: the language's package is not usable.
+            ExtraMissing: a library of the language is not installed.
             SandboxError: the sandbox failed.
         """
         recorded = read_execution(self._view, pair_id, round)
@@ -168,8 +170,7 @@ class Replayer:
         language = self._languages.get(pair.language)
         if language is None:
             raise UnsupportedLanguage(f"pair {pair.id!r}: language {pair.language!r} is not supported")
-        if language.toolchain is not None:
-            await self._backend.require_toolchain(language.toolchain)
+        language.check_support()
         session = SandboxSession(self._backend, self._gates, attempts=self._pipeline.sandbox_attempts)
         notes = []
         try:

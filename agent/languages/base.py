@@ -10,7 +10,7 @@ from typing import Literal, NoReturn
 from pydantic import Field
 
 from agent.errors import UnsupportedLanguage
-from agent.sandbox.base import RunResult, SandboxJob, Toolchain
+from agent.sandbox.base import Packages, RunResult, SandboxJob, Toolchain
 from agent.types import Cause, Count, Frozen, Origin, TestReport
 
 MAX_OUTLINE = 16_000
@@ -139,14 +139,27 @@ class Language:
     """The line in a program that the snippet replaces."""
     toolchain: Toolchain | None = None
     """The program that runs the tests. None: the sandbox's Python interpreter."""
-    packages: Literal["pypi", "npm"] | None = None
+    packages: Packages | None = None
     """The ecosystem of the packages that programs may import. None: no packages can be installed."""
     prompt_rules: str = ""
-    """Instructions for the roles that write or repair programs: what a case is, and where the marker may stand."""
+    """Instructions for the roles that write or repair programs: what a case is, and where the marker may stand.
+
+    Prompts show them as trusted text. "": the prompts for Python.
+    """
 
     def __init__(self, name: str | None = None) -> None:
         if name is not None:
             self.name = self.fence = name
+
+    def check_support(self) -> None:
+        """Check that snippets can be tested with the libraries of this process. Called before any model call.
+
+        Raises:
+            UnsupportedLanguage: the language has no tests, or lacks something. The message explains the remedy.
+            ExtraMissing: a library is not installed.
+        """
+        if not self.marker:
+            self._refuse()
 
     def inspect(self, code: str) -> Snippet:
         """Parse a snippet, and collect advice for the test generator.

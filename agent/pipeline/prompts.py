@@ -51,11 +51,11 @@ _PLACEHOLDER = re.compile("\0([0-9]+)\0")
 
 @dataclass(frozen=True)
 class Role:
-    """A role in which a node calls a model, with the prompt template `NAME.j2` or `NAME_in_module.j2`.
+    """A role in which a node calls a model, with the prompt template `NAME.j2` or `NAME_VERSION.j2`.
 
     `variables` maps each variable of the template to an example value. The template is tested with these values.
-    `reply` is the type of the JSON reply (None: the reply is plain text). `in_module` is true for the second
-    template, which is used if the test runs in the snippet's module.
+    `reply` is the type of the JSON reply (None: the reply is plain text). `version` selects
+    a second template: `in_module` if the test runs in the snippet's module, and `by_rules` if the language has rules.
 
     Raises:
         ValueError: a variable is named after an input field that prompts must not show.
@@ -65,16 +65,16 @@ class Role:
     variables: Mapping[str, Any] = field(repr=False)
     reply: type[BaseModel] | None = None
     blocks: tuple[Literal["system", "user"], ...] = ("system", "user")
-    in_module: bool = False
+    version: Literal["", "in_module", "by_rules"] = ""
 
     @property
     def template(self) -> str:
         """The name of the template, without its suffix."""
-        return f"{self.name}_in_module" if self.in_module else self.name
+        return f"{self.name}_{self.version}" if self.version else self.name
 
-    def for_module(self, **variables: Any) -> Role:
-        """Return this role for tests in the snippet's module. `variables` are added to the role's variables."""
-        return replace(self, variables={**self.variables, **variables}, in_module=True)
+    def with_version(self, version: Literal["in_module", "by_rules"], **variables: Any) -> Role:
+        """Return this role with another template. `variables` are added to the role's variables."""
+        return replace(self, variables={**self.variables, **variables}, version=version)
 
     def __post_init__(self) -> None:
         """Reject variables that could reveal the label."""
@@ -227,11 +227,11 @@ def _finalize(value: Any) -> Any:
 
 
 def _mark_plain(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Allow templates to output `marker`, `language` and `fence` without delimiters.
+    """Allow templates to output `marker`, `rules`, `language` and `fence` without delimiters.
 
     The language may come from the data, so it is sanitised.
     """
-    plain = {"marker": _Plain(variables["marker"])} if "marker" in variables else {}
+    plain = {name: _Plain(variables[name]) for name in variables.keys() & {"marker", "rules"}}
     for name in variables.keys() & {"language", "fence"}:
         word = re.sub(r"[^A-Za-z0-9_+#.-]", "_", str(variables[name]))
         # a longer name could contain an instruction

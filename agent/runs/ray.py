@@ -74,6 +74,7 @@ class RayEngine:
         self.spec = b""
         self.workers = 0
         self.folder: str | None = None
+        self.find_language = spec.find_language
         self._config = spec.config.runner
         self._spec = spec
         self._owns_ray = False
@@ -269,7 +270,8 @@ class _WorkerHandle:
         """Annotate a pair in one round. Return the outcome (None if the worker was lost) and the events."""
         number = next(self._engine.numbers)
         self.assignments[number] = assignment
-        self._send("annotate", number, pair, round_number)
+        is_tested = self._engine.find_language(pair.language) is not None
+        self._send("annotate", number, pair, round_number, is_tested)
         try:
             return await assignment.end.get()
         except asyncio.CancelledError:

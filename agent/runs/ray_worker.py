@@ -122,9 +122,9 @@ class Worker:
         await asyncio.gather(*self._assignments.values(), return_exceptions=True)
         await self._resources.aclose()
 
-    def annotate(self, number: int, pair: Pair, round_number: int) -> None:
-        """Start to annotate a pair in one round."""
-        task = self._assignments[number] = asyncio.ensure_future(self._work(number, pair, round_number))
+    def annotate(self, number: int, pair: Pair, round_number: int, is_tested: bool) -> None:
+        """Start to annotate a pair in one round. `is_tested` says whether the driver can test the pair's language."""
+        task = self._assignments[number] = asyncio.ensure_future(self._work(number, pair, round_number, is_tested))
         task.add_done_callback(lambda _task: self._assignments.pop(number))
 
     def drop(self, number: int) -> None:
@@ -132,11 +132,18 @@ class Worker:
         if number in self._assignments:
             self._assignments[number].cancel()
 
-    async def _work(self, number: int, pair: Pair, round_number: int) -> None:
+    async def _work(self, number: int, pair: Pair, round_number: int, is_tested: bool) -> None:
         _assignment.set(number)
         recorder = Recorder(pair)
+        outcome: Annotation | Exception
         try:
-            outcome: Annotation | Exception = await self._runner.annotate(pair, round_number, recorder)
+            spec = self._runner.spec
+            if spec.pipeline.needs_language and (spec.find_language(pair.language) is not None) != is_tested:
+                raise UsageError(
+                    f"{socket.gethostname()} and the driver do not have the same support for {pair.language!r}. "
+                    "Install the same packages on all nodes."
+                )
+            outcome = await self._runner.annotate(pair, round_number, recorder)
         except Exception as error:  # noqa: BLE001 - raised in the driver
             outcome = make_picklable(error)
         self._send(("end", number, (outcome, recorder.history.events)))

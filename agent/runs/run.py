@@ -114,14 +114,19 @@ class Run:
         """
         return self.spec.identity()
 
-    def environment(self) -> dict[str, Any]:
-        """Return the environment that run folders record: versions, sandbox, limits and model servers."""
+    def environment(self, languages: Iterable[str] = ()) -> dict[str, Any]:
+        """Return the environment that run folders record: versions, sandbox, limits and model servers.
+
+        Includes the packages that provide `languages`.
+        """
         servers = self.spec.models.list_addresses()
+        packages = {name: text for name in languages if (text := self.spec.languages.describe_package(name))}
         return {
             "versions": {name: version(name) for name in _RECORDED} | {"python": platform.python_version()},
             "sandbox": dict(self._sandbox_info.description) or None,
             "limits": limits_as_settings(self._sandbox_info.limits),
             **({"servers": servers} if servers else {}),
+            **({"languages": packages} if packages else {}),
         }
 
     def annotate(
@@ -259,7 +264,8 @@ class Run:
 
     def _open_folder(self, path: Path, pairs: PairStore) -> RunFolder:
         cache = self._cache if isinstance(self._cache, SqliteReplyCache) else None
-        identity, environment = self.spec.identity(), self.environment()
+        languages = [pair.language for pair in pairs.of_each_language()]
+        identity, environment = self.spec.identity(languages), self.environment(languages)
         folder = RunFolder(path, identity=identity, pairs=pairs, environment=environment, cache=cache)
         for note in folder.notes:
             self._report_note(note)

@@ -82,11 +82,8 @@ class PairRunner:
             format_retries=settings.format_retries,
         )
         state: State = {"pair": pair}
-        if pair.language not in spec.languages:
-            if spec.fallback is None:
-                state["reason"] = f"skipped: language {pair.language!r} is not supported"
-            if spec.pipeline.variant.opens_context:
-                state["module_context"] = ModuleContext(reason=f"tests in {pair.language} do not run in modules")
+        if spec.fallback is None and spec.find_language(pair.language) is None:
+            state["reason"] = f"skipped: language {pair.language!r} {spec.untestable[pair.language]}"
         error: ErrorInfo | None = None
         limit = settings.pair_timeout
         try:
@@ -132,8 +129,8 @@ class PairRunner:
 
         Yield the name, the state changes and the resulting state of each node that ran.
         """
-        spec, settings, pair = self.spec, self.spec.config.pipeline, state["pair"]
-        language = spec.languages.get(pair.language)
+        spec, settings = self.spec, self.spec.config.pipeline
+        language = spec.find_language(pair.language)
         pipeline = spec.pipeline if language is not None else spec.fallback
         if pipeline is None:
             return

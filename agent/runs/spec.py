@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache, cached_property
@@ -15,13 +17,15 @@ from agent.config import Config, SandboxConfig, build_config
 from agent.errors import InputError, UsageError
 from agent.events import Event
 from agent.languages.base import Language
-from agent.languages.registry import built_in_languages
+from agent.languages.registry import Languages
 from agent.llm.budget import Budget
 from agent.llm.gateway import ReplyCache, Transport
 from agent.llm.models import Models, ModelSource
 from agent.llm.prices import Prices
 from agent.pipeline.graph import Pipeline, Variant, build, collect_known_roles
+from agent.pipeline.nodes.generate_test import choose_test_role
 from agent.pipeline.nodes.registry import BUILT_IN
+from agent.pipeline.nodes.repair import choose_repair_role
 from agent.pipeline.prompts import Prompts
 from agent.pipeline.state import Node
 from agent.runs.batches import ResultsOnDisk, check_batch_support
@@ -172,9 +176,24 @@ class RunSpec:
         )
 
     @cached_property
-    def languages(self) -> Mapping[str, Language]:
-        """The languages whose snippets can be tested."""
-        return {**built_in_languages(), **self.user_languages}
+    def languages(self) -> Languages:
+        """The known languages. Some of them may not be usable on this machine."""
+        return Languages(self.user_languages)
+
+    @cached_property
+    def untestable(self) -> dict[str, str | None]:
+        """The reasons why languages cannot be tested on this machine, or None, for each language checked so far."""
+        return {}
+
+    def find_language(self, name: str) -> Language | None:
+        """Return a language, or None if snippets in this language cannot be tested on this machine.
+
+        Raises:
+            ConfigError: the language's package is not usable.
+        """
+        if name not in self.untestable:
+            self.untestable[name] = self.languages.explain_untestable(name)
+        return None if self.untestable[name] else self.languages[name]
 
     @property
     def sandbox(self) -> SandboxConfig | None:
@@ -188,29 +207,34 @@ class RunSpec:
         return replace(self, config=config, cache=None, budget=None, emit=_ignore, tracer=UNTRACED)
 
     def check_pair(self, pair: Pair) -> None:
-        """Check that the language of a pair is supported.
+        """Check that snippets in the language of a pair can be tested.
 
         Raises:
-            InputError: the language is not supported, `unsupported` is `fail`, and the variant writes programs.
+            InputError: they cannot, `unsupported` is `fail`, and the variant writes programs.
+            ConfigError: the language's package is not usable.
         """
-        if self.fallback is None and self.unsupported == "fail" and pair.language not in self.languages:
-            known = ", ".join(sorted(self.languages))
+        language = self.find_language(pair.language)
+        if language is None and self.fallback is None and self.unsupported == "fail":
             raise InputError(
-                f"pair {pair.id!r}: language {pair.language!r} is not supported (supported: {known}); "
+                f"pair {pair.id!r}: language {pair.language!r} {self.untestable[pair.language]}; "
                 "judge such pairs without a test (--unsupported judge) or skip them (--unsupported skip)"
             )
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self, languages: Iterable[str] = ()) -> dict[str, Any]:
         """Return the run identity: everything that affects labels, except the input.
+
+        `languages` are the languages of the input. They are part of the identity only if the variant writes programs in
+        them that do not follow the rules for Python.
 
         Raises:
             UsageError: a requirements file cannot be read.
         """
-        user_parts = {"nodes": _identify_parts(self.nodes), "languages": _identify_parts(self.user_languages)}
+        user_parts = {"nodes": _identify_parts(self.nodes), "languages": self._identify_languages(languages)}
         in_module = self.pipeline.variant.opens_context
         excluded = {"pair_timeout", "sandbox_attempts", *(() if in_module else ("context", "context_lines"))}
         roles = collect_known_roles({**BUILT_IN, **self.nodes})
-        templates = {"reask", *(role.template for role in roles if in_module or not role.in_module)}
+        versions = ("", "in_module") if in_module else ("",)
+        templates = {"reask", *(role.template for role in roles if role.version in versions)}
         return {
             "variant": self.pipeline.variant.model_dump(mode="json", exclude={"title", "paper", "criterion"}),
             "model": self.models.identity(),
@@ -220,6 +244,25 @@ class RunSpec:
             **_identify_sandbox(self.config.sandbox, in_module),
             **{name: versions for name, versions in user_parts.items() if versions},
         }
+
+    def _identify_languages(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the class of each of the user's languages, and the package and prompts of the input's languages."""
+        identities = _identify_parts(self.user_languages)
+        for name in sorted(names) if self.pipeline.needs_language else ():
+            if (language := self.find_language(name)) is not None:
+                parts = identities.get(name), self.languages.describe_package(name), self._hash_rules(language)
+                if any(parts):
+                    identities[name] = " ".join(filter(None, parts))
+        return identities
+
+    def _hash_rules(self, language: Language) -> str:
+        """Return a hash of the prompts for a language that do not equal those for Python, or an empty string."""
+        used = {role.template for role in (choose_test_role(language), choose_repair_role(language)) if role.version}
+        if not used:
+            return ""
+        hashes = {name: digest for name, digest in self.prompts.hash_templates().items() if name in used}
+        rules = [language.prompt_rules, language.packages, language.program_fence, hashes]
+        return hashlib.sha256(json.dumps(rules).encode()).hexdigest()
 
 
 def _ignore(_event: Event) -> None:

@@ -19,6 +19,10 @@ Notify = Callable[[str], None]
 SENTINEL = "sentinel"
 
 
+Packages = Literal["pypi", "npm"]
+"""The ecosystem of a language's packages."""
+
+
 @dataclass(frozen=True)
 class SandboxLimits:
     """Resource limits of one sandbox. Sizes are in bytes. `cpus` is the number of cores.

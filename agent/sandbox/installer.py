@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from agent.errors import DependencyUnavailable
-from agent.sandbox.base import Command, Environment
+from agent.sandbox.base import Command, Environment, Packages
+from agent.sandbox.commands import NO_NPM
 from agent.sandbox.session import SandboxSession
 
 
@@ -15,17 +16,22 @@ class Installer:
     """Adds packages to a pair's environment.
 
     `find_requirement` returns the requirement that provides an import name, or None if only the index may know.
-    `record` receives every installation and its outcome. A failed sandbox raises `SandboxError`.
+    `record` receives every installation and its outcome. `packages` is the ecosystem; without one, modules are not
+    installed. A failed sandbox raises `SandboxError`.
     """
 
     session: SandboxSession
     find_requirement: Callable[[str], str | None]
     record: Callable[[Command], None]
+    packages: Packages | None
 
     async def install_modules(self, names: Iterable[str], current: Environment | None) -> Environment | None:
         """Install the packages of modules, as far as possible. Return None if nothing was installed."""
         requirements: dict[str, None] = {}
-        for name in names:
+        if self.packages == "npm":
+            for name in names:
+                self.record(Command(command=f"npm install {name}", outcome="failed", output=NO_NPM))
+        for name in names if self.packages == "pypi" else ():
             try:
                 requirement = self.find_requirement(name) or await self.session.find_requirement(name)
                 if requirement is None:

@@ -42,7 +42,7 @@ def make_variables(role: str, query: str = "reverse a list", code: str = "def f(
         "report": TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(case,), message=query),
         "history": ({"command": query, "outcome": "failed", "output": code},),
         "simulated": Simulated(status="passed", reason=code), "reading": query, "weakness": code,
-        "outline": code, "module": query,
+        "outline": code, "module": query, "rules": "A case is a function.", "packages": "npm",
     }  # fmt: skip
     return {name: values[name] for name in BY_NAME[role].variables}
 
@@ -150,7 +150,7 @@ def test_blocks_preserve_their_text(code: str) -> None:
     assert contents["code"].strip("\n") == code.strip("\n")
 
 
-@pytest.mark.parametrize("role", sorted({*SEEING_CODE} - {"repair", "repair_in_module", "simulate"}))
+@pytest.mark.parametrize("role", sorted({*SEEING_CODE} - {"repair", "repair_in_module", "repair_by_rules", "simulate"}))
 def test_prompts_for_snippets_of_one_query_have_the_same_start(role: str) -> None:
     first, second = (render(role, make_variables(role, code=code)) for code in ("a = 1", "b = 2"))
     assert first[0] == second[0]
@@ -158,10 +158,21 @@ def test_prompts_for_snippets_of_one_query_have_the_same_start(role: str) -> Non
     assert first[1].content[:end] == second[1].content[:end]
 
 
-BY_CRITERION = {"screen", "judge", "generate_test", "arbitrate", "generate_test_in_module", "arbitrate_in_module"}
+BY_CRITERION = {
+    "screen", "judge", "generate_test", "arbitrate", "generate_test_in_module", "arbitrate_in_module",
+    "generate_test_by_rules",
+}  # fmt: skip
 """Roles that test or judge requirements."""
 
-WITHOUT_CRITERION = {"repair", "repair_in_module", "simulate", "judge_intent", "write_code", "prefer"}
+WITHOUT_CRITERION = {
+    "repair",
+    "repair_in_module",
+    "repair_by_rules",
+    "simulate",
+    "judge_intent",
+    "write_code",
+    "prefer",
+}
 """Roles that write or compare code, make a program run, predict its outcome, or look for search intent."""
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
 from types import ModuleType, SimpleNamespace
@@ -23,7 +25,8 @@ from agent.llm.gateway import MemoryReplyCache
 from agent.pipeline.nodes.asking import Screen
 from agent.pipeline.state import State, Step, Tools
 from agent.runs.ray import list_dead_processes
-from agent.runs.ray_worker import Worker
+from agent.runs.ray_worker import PACKAGE, Worker
+from agent.runs.spec import RunSpec
 from agent.runs.store.run_view import load_run
 from tests.cli.processes import wait_until
 from tests.cli.test_ray import find_workers
@@ -265,6 +268,16 @@ async def test_a_run_continues_if_a_worker_fails_to_start_once(tmp_path: Path) -
 async def test_a_worker_with_another_version_is_refused() -> None:
     with pytest.raises(UsageError, match=r"\b0\.0\.1\b"):
         await Worker().start("0.0.1", b"")
+
+
+async def test_a_worker_without_the_drivers_languages_ends_the_run() -> None:
+    spec = RunSpec.of({"model": "heuristic", "variant": "ps_tpg_fa"}).for_worker()
+    worker = Worker()
+    await worker.start(version(PACKAGE), pickle.dumps(spec))
+    worker.annotate(1, Pair(id="1", query="q", code="c", language="cobol"), 0, True)
+    ((name, number, (error, _)),) = pickle.loads(await worker.messages())
+    assert (name, number, type(error)) == ("end", 1, UsageError)
+    await worker.close()
 
 
 async def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -112,6 +114,15 @@ def test_a_refusal_has_a_reason(command: str, reason: str) -> None:
 )
 def test_any_other_simple_command_runs_in_the_sandbox(command: str, argv: tuple[str, ...]) -> None:
     assert plan(command) == RunCommand(argv)
+
+
+@pytest.mark.parametrize("packages", ["npm", None])
+@pytest.mark.parametrize("command", ["pip install redis", "python -m pip install redis", "npm install redis", "wget x"])
+def test_python_packages_are_not_installed_for_other_languages(command: str, packages: Literal["npm"] | None) -> None:
+    ((_, step),) = read_commands([command], packages)
+    assert isinstance(step, Refuse)
+    assert "pip install" not in step.reason
+    assert plan("mkdir data", packages) == RunCommand(("mkdir", "data"))
 
 
 def test_a_list_of_simple_commands_is_split() -> None:

@@ -25,6 +25,7 @@ class PythonLanguage(Language):
     name = "python"
     fence = "python"
     marker = MARKER
+    packages = "pypi"
 
     def inspect(self, code: str) -> Snippet:
         """Parse a snippet, and collect advice for the test generator."""

@@ -240,7 +240,7 @@ ARBITRATE = Role(
     },
     parsing.LabelReply,
 )
-ARBITRATE_IN_MODULE = ARBITRATE.for_module(module="lists")
+ARBITRATE_IN_MODULE = ARBITRATE.with_version("in_module", module="lists")
 
 
 class Arbitrate(Node):

@@ -145,7 +145,7 @@ def explain_dependency(report: TestReport, commands: Iterable[Command]) -> TestR
     failures = [
         f"{step.command} failed: {step.output}"
         for step in commands
-        if step.outcome == "failed" and step.command.startswith("pip install")
+        if step.outcome == "failed" and step.command.startswith(("pip install", "npm install"))
     ]
     if report.cause is not Cause.DEPENDENCY or not failures:
         return report

@@ -21,7 +21,13 @@ TEST = Role(
         "weakness": "it passes whatever the code returns",
     },
 )
-TEST_IN_MODULE = TEST.for_module(outline="from lists import reverse")
+TEST_IN_MODULE = TEST.with_version("in_module", outline="from lists import reverse")
+TEST_BY_RULES = TEST.with_version("by_rules", rules="A case is a function named test_...")
+
+
+def choose_test_role(language: Language) -> Role:
+    """Return the role that writes programs in a language."""
+    return TEST_BY_RULES if language.prompt_rules else TEST
 
 
 class GenerateTest(Node):
@@ -36,7 +42,7 @@ class GenerateTest(Node):
         "generated": frozenset({"program"}),
         "snippet_error": frozenset({"report"}),
     }
-    roles = (TEST, TEST_IN_MODULE)
+    roles = (TEST, TEST_IN_MODULE, TEST_BY_RULES)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the program, or an error report if the snippet cannot be parsed.
@@ -44,24 +50,24 @@ class GenerateTest(Node):
         Raises:
             SnippetTooLarge: the snippet exceeds the size limit; no call was made.
         """
-        snippet = tools.language.inspect(state["pair"].code)
+        language, module = tools.language, state.get("module")
+        snippet = language.inspect(state["pair"].code)
         if snippet.problem is not None:
             report = TestReport(status=Status.ERROR, cause=snippet.cause, message=snippet.problem)
             return Step("snippet_error", {"snippet": snippet, "report": report})
-        module = state.get("module")
-        role = TEST if module is None else TEST_IN_MODULE
-        about_snippet = {"marker": tools.language.marker, "advice": snippet.advice}  # advice tells what to stand in for
-        fence = tools.language.program_fence or tools.language.fence
-        variables = {
-            **collect_pair_variables(state, tools),
-            "fence": fence,
-            **(about_snippet if module is None else {"outline": module.outline}),
-            "weakness": state.get("weakness"),
-        }
+        fence = language.program_fence or language.fence
+        variables = {**collect_pair_variables(state, tools), "fence": fence, "weakness": state.get("weakness")}
+        if module is not None:
+            role, variables["outline"] = TEST_IN_MODULE, module.outline
+        else:
+            role = choose_test_role(language)
+            variables |= {"marker": language.marker, "advice": snippet.advice}  # advice tells what to stand in for
+            if role is TEST_BY_RULES:
+                variables["rules"] = language.prompt_rules
 
         def parse(text: str) -> tuple[parsing.ProgramReply, Program]:
             reply = parsing.parse_program(text, fence)
-            return reply, _insert(tools.language, reply.template, snippet, module)
+            return reply, _insert(language, reply.template, snippet, module)
 
         reply, program = await tools.asker.ask(role, variables, parse)
         return Step(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from agent.languages.base import Language
 from agent.llm import parsing
 from agent.pipeline.history import Command
 from agent.pipeline.nodes.asking import EXECUTION, PAIR, collect_execution_variables, collect_pair_variables
@@ -30,7 +31,13 @@ REPAIR = Role(
         "history": ({"command": "pip install numpy", "outcome": "installed", "output": "numpy==2.3.5"},),
     },
 )
-REPAIR_IN_MODULE = REPAIR.for_module(outline="from lists import reverse")
+REPAIR_IN_MODULE = REPAIR.with_version("in_module", outline="from lists import reverse")
+REPAIR_BY_RULES = REPAIR.with_version("by_rules", packages="npm")
+
+
+def choose_repair_role(language: Language) -> Role:
+    """Return the role that repairs programs in a language."""
+    return REPAIR if language.packages == "pypi" else REPAIR_BY_RULES
 
 
 class Repair(Node):
@@ -50,7 +57,7 @@ class Repair(Node):
     bypass = "given_up"
     uses_sandbox = True
     settings = frozenset({"max_repairs", "command_timeout"})
-    roles = (REPAIR, REPAIR_IN_MODULE)
+    roles = (REPAIR, REPAIR_IN_MODULE, REPAIR_BY_RULES)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return `repaired` if another execution may have a different outcome."""
@@ -80,14 +87,16 @@ class Repair(Node):
         return update
 
     async def _run_commands(self, state: State, tools: Tools) -> tuple[bool, State]:
-        role, variables = REPAIR, _collect_variables(state, tools)
+        role, variables = choose_repair_role(tools.language), _collect_variables(state, tools)
         if "module" in state:
             role, variables["outline"] = REPAIR_IN_MODULE, state["module"].outline
+        elif role is REPAIR_BY_RULES:
+            variables["packages"] = tools.language.packages
         commands = await tools.asker.ask(role, variables, parsing.parse_commands)
         update: State = {}
         changed, current = False, state.get("environment")
         installer = make_installer(tools, tools.history.add)
-        for command, step in read_commands(commands):
+        for command, step in read_commands(commands, tools.language.packages):
             if isinstance(step, Install):
                 environment = await installer.install(step.requirements, current, command=command)
                 if environment is not None:
@@ -110,7 +119,7 @@ class Repair(Node):
 
 def make_installer(tools: Tools, record: Callable[[Command], None]) -> Installer:
     """Return an installer for the pair's environment. `record` receives every installation."""
-    return Installer(tools.sandbox, tools.language.requirement, record)
+    return Installer(tools.sandbox, tools.language.requirement, record, tools.language.packages)
 
 
 def _collect_variables(state: State, tools: Tools) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from agent.datasets.encoding import dumps, loads
 from agent.llm.base import Reply
 from agent.runs.store.files import read_document, replacing
 from agent.runs.store.former import update_manifest
-from agent.types import SCHEMA_VERSION, Count
+from agent.types import SCHEMA_VERSION, Count, Pair
 
 _INPUT = "input_sha256"
 # If the process is killed, the recorded time of the last call is outdated by at most this many seconds.
@@ -235,6 +235,18 @@ def as_json(value: Mapping[str, Any]) -> dict[str, Any]:
     """
     result: dict[str, Any] = loads(dumps(dict(value)))
     return result
+
+
+def add_languages(identity: Mapping[str, Any], other: Mapping[str, Any], pairs: Iterable[Pair]) -> dict[str, Any]:
+    """Return an identity with the languages of another identity, except those of the run's own pairs.
+
+    Pairs in a new language do not affect the labels of the run's pairs, which are read only if a language is new.
+    """
+    recorded, others = identity.get("languages", {}), other.get("languages", {})
+    if not isinstance(recorded, Mapping) or not isinstance(others, Mapping) or others.keys() <= recorded.keys():
+        return dict(identity)
+    used = {pair.language for pair in pairs}
+    return {**identity, "languages": {**{name: others[name] for name in others if name not in used}, **recorded}}
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

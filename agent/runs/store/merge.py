@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from agent.datasets.pair_store import PairStore
 from agent.errors import RunFolderError
@@ -15,7 +16,7 @@ from agent.runs.store.annotations import AnnotationLog, Key, write_labels
 from agent.runs.store.batches import BatchStore
 from agent.runs.store.evidence import EvidenceStore
 from agent.runs.store.files import lock_folder, open_draft, sync_to_disk, writing
-from agent.runs.store.manifest import Manifest, list_differences
+from agent.runs.store.manifest import Manifest, add_languages, list_differences
 from agent.runs.store.run_folder import write_input
 from agent.runs.store.run_view import RunView, load_run
 from agent.types import Progress
@@ -59,10 +60,10 @@ def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _step, _d
                 raise RunFolderError(
                     f"{batches}: batches are in progress, and their replies would be lost. Resume the run first."
                 )
-        _check_identities(views)
+        identity = _merge_identities(views)
         pairs = _merge_pairs(views, progress)
         with _create_folder(out) as draft:
-            identity = {**views[0].manifest["identity"], _INPUT: write_input(draft, pairs)}
+            identity[_INPUT] = write_input(draft, pairs)
             manifest = Manifest(draft / files.MANIFEST, identity)
             annotations = _merge_annotations(views, pairs, draft, progress)
             for part in ("segments", "changes"):
@@ -72,15 +73,20 @@ def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _step, _d
         return MergeResult(str(out), len(pairs), annotations, tuple(str(path) for path in left_out if path.exists()))
 
 
-def _check_identities(views: Sequence[RunView]) -> None:
+def _merge_identities(views: Sequence[RunView]) -> dict[str, Any]:
+    """Return the identity of the runs, with the languages of all runs."""
     first, *others = views
-    for view in others:
-        before, now = ({**run.manifest["identity"], _INPUT: None} for run in (first, view))
-        if lines := list_differences(before, now, f"in {first.path}", f"in {view.path}"):
+    identity = {**first.manifest["identity"], _INPUT: None}
+    for number, view in enumerate(others, start=1):
+        now = {**view.manifest["identity"], _INPUT: None}
+        identity = add_languages(identity, now, (pair for earlier in views[:number] for pair in earlier.pairs()))
+        now = add_languages(now, identity, view.pairs())
+        if lines := list_differences(identity, now, f"in {first.path}", f"in {view.path}"):
             listing = "\n  ".join(lines)
             raise RunFolderError(
                 f"{view.path} and {first.path} have different settings and cannot be merged:\n  {listing}"
             )
+    return identity
 
 
 def _merge_pairs(views: Sequence[RunView], progress: Progress) -> PairStore:

@@ -21,7 +21,7 @@ from agent.runs.store.database import Database
 from agent.runs.store.evidence import EvidenceStore, iterate_unusable
 from agent.runs.store.files import lock_folder, replacing, writing
 from agent.runs.store.former import check_resumable
-from agent.runs.store.manifest import Clock, Manifest, format_value, utc_now
+from agent.runs.store.manifest import Clock, Manifest, add_languages, format_value, utc_now
 from agent.runs.store.run_view import RunView
 from agent.text import plural, replace_surrogates
 from agent.types import Annotation, Pair, Usage
@@ -208,6 +208,8 @@ def _open_manifest(path: Path, identity: Mapping[str, Any], pairs: PairStore, cl
     file = path / files.MANIFEST
     if file.exists():
         manifest = Manifest(file, clock=clock)
+        recorded, earlier_pairs = manifest.document["identity"], iter_normalised(path / files.INPUT)
+        manifest.document["identity"] = add_languages(recorded, identity, earlier_pairs)
         settings, is_same = manifest.compare_identity(identity), pairs.sha256 == manifest.input_sha256
         if is_same and not settings:
             return manifest

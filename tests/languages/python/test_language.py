@@ -9,7 +9,6 @@ import pytest
 from agent.errors import UnsupportedLanguage
 from agent.languages.base import Language, MalformedProgram, Program, Snippet
 from agent.languages.python.language import PythonLanguage
-from agent.languages.registry import built_in_languages
 
 python = PythonLanguage()
 CODE = "def add(a, b):\n    return a + b"
@@ -17,10 +16,6 @@ CODE = "def add(a, b):\n    return a + b"
 
 def insert(template: str, code: str = CODE) -> Program:
     return python.insert(template, python.inspect(code))
-
-
-def test_python_is_built_in() -> None:
-    assert isinstance(built_in_languages()["python"], PythonLanguage)
 
 
 class TestCases:

@@ -1,0 +1,51 @@
+"""Installs small packages with languages for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+LUA = '''
+from agent.errors import UnsupportedLanguage
+from agent.languages.python.language import PythonLanguage
+
+class Lua(PythonLanguage):
+    """A language whose snippets and programs are Python."""
+
+    name = fence = "lua"
+    program_fence = "python"
+    packages = None
+    prompt_rules = "A case is a function named test_lua_..."
+
+class Unusable(Lua):
+    name = "unusable"
+
+    def check_support(self):
+        raise UnsupportedLanguage("install the interpreter")
+
+def make_lua():
+    return Lua()
+'''
+
+
+def install(folder: Path, name: str, entry_points: Mapping[str, str], **modules: str) -> None:
+    """Write a distribution of version 1.2 with entry points and modules to a folder."""
+    info = folder / f"{name.replace('-', '_')}-1.2.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+    lines = (f"{language} = {target}\n" for language, target in entry_points.items())
+    (info / "entry_points.txt").write_text("[agent.languages]\n" + "".join(lines))
+    for module, source in modules.items():
+        (folder / f"{module}.py").write_text(source)
+
+
+@pytest.fixture
+def lua(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Install the languages `lua` and `unusable`, and return the folder for the PYTHONPATH."""
+    folder = tmp_path / "site"
+    install(folder, "lua-lang", {"Lua": "lua_lang:make_lua", "unusable": "lua_lang:Unusable"}, lua_lang=LUA)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(__import__("sys").modules, "lua_lang", raising=False)
+    return folder
