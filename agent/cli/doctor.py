@@ -117,7 +117,7 @@ def _check_languages() -> Iterator[Diagnosis]:
         details = (
             languages.describe_package(name) or "built in",
             "" if needs is None else f"needs {needs.command} {'.'.join(map(str, needs.minimum))} or later",
-            f"packages from {language.packages or 'nowhere'}",
+            f"packages from {language.packages}" if language.packages else "no packages",
         )
         yield Diagnosis("language", name, True, ", ".join(filter(None, details)))
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -137,17 +137,19 @@ async def test_a_missing_extra_or_missing_tests_are_found_before_any_call() -> N
 
 
 @pytest.mark.usefixtures("lua")
-async def test_programs_follow_the_rules_of_their_language() -> None:
-    sandbox = ScriptedSandbox(lambda _job: fail_import("yaml"))
-    model = ScriptedLLM(make_replies("import yaml\n" + PROGRAM, repair=[commands("pip install pyyaml", "npm i x")]))
-    async with Annotator(model=model, variant="full", sandbox=sandbox) as annotator:
-        pair = Pair(id="1", query="add", code=ADD, language="lua")
-        annotation = await anext(annotator.annotate([pair]))
-    assert (annotation.error, annotation.installed, sandbox.acquired) == (None, (), 1)
+@pytest.mark.parametrize("packages", ["npm", None])
+async def test_programs_follow_the_rules_of_their_language(packages: Literal["npm"] | None) -> None:
+    language = Languages()["lua"]
+    language.packages = packages
+    sandbox = ScriptedSandbox(lambda _job: fail_import("redis"))
+    model = ScriptedLLM(make_replies("import redis\n" + PROGRAM, repair=[commands("pip install redis", "npm i redis")]))
+    async with Annotator(model=model, variant="full", sandbox=sandbox, languages=[language]) as annotator:
+        annotation = await anext(annotator.annotate([Pair(id="1", query="add", code=ADD, language="lua")]))
+    assert (annotation.error, annotation.installed, annotation.repairs) == (None, (), 0)
     prompts = {call.role: call.messages[0].content for call in model.calls}
-    assert "A case is a function named test_lua_..." in prompts["generate_test"]
+    assert language.prompt_rules in prompts["generate_test"]
     assert "```python" in prompts["generate_test"]
-    assert "pip install" not in prompts["repair"]
+    assert ("npm install" in prompts["repair"], "pip install" in prompts["repair"]) == (packages == "npm", False)
 
 
 def run_agent(lua: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
