@@ -12,7 +12,7 @@ from agent.corpus.near_duplicates import NearDuplicateIndex, shingle_code
 from agent.corpus.output import CorpusWriter
 from agent.datasets.benchmark import Benchmark
 from agent.datasets.fields import KNOWN
-from agent.retrieval.code_views import extract_view, find_first_sentence
+from agent.retrieval.code_views import split_docstring
 from agent.types import Pair, Progress
 
 MIN_WORDS = 3
@@ -71,10 +71,9 @@ class Decontaminator:
         """
         query = pair.query
         codes = [_strip_lines(pair.code)]
-        view = extract_view(pair.code, "no-docstring") if not query and pair.language == "python" else None
-        if view is not None:
-            query = find_first_sentence(pair.code)
-            codes.append(_strip_lines(view))
+        if not query and (parts := split_docstring(pair.code, pair.language, pair.meta)):
+            query = parts[0]
+            codes.append(_strip_lines(parts[1]))
         queries = self._find_queries(query)
         numbers = chain(*(self._index.find_all(shingle_code(own)) for own in codes))
         similar = [self._codes[number] for number in dict.fromkeys(numbers)]

@@ -16,6 +16,9 @@ from agent.types import Cause, Count, Frozen, Origin, TestReport
 MAX_OUTLINE = 16_000
 """Maximum length of the outline of a snippet's module, in characters."""
 
+CodeView = Literal["no-docstring", "signature", "body"]
+"""A part of a snippet: without documentation, only the headers, or without documentation and headers."""
+
 
 class MalformedProgram(ValueError):
     """Raised if the marker, the syntax or the test cases of a generated program are wrong.
@@ -89,7 +92,9 @@ class FoundFunction:
 
     `class_name` is dotted for nested classes, and None outside classes. `docstring` is the text of its documentation
     without comment signs and common indentation. Lines are 1-based and inclusive, and include decorators and a comment
-    after the last statement. `code` is None if the function cannot be moved to column 0 without changing it.
+    after the last statement. `code` is None if the function cannot be moved to column 0 without changing it. `name` is
+    empty if the whole source is one function without a name. `has_input` and `returns_value` say whether the function
+    has a parameter and a `return` with a value. They are None if this is unknown.
     """
 
     name: str
@@ -98,6 +103,8 @@ class FoundFunction:
     code: str | None
     start_line: int
     end_line: int
+    has_input: bool | None = None
+    returns_value: bool | None = None
 
 
 class MutantKind(StrEnum):
@@ -135,6 +142,8 @@ class Language:
     """The info string of a fenced code block."""
     program_fence: str | None = None
     """The info string of a fenced block with a test program. None: `fence`."""
+    suffixes: tuple[str, ...] = ()
+    """The suffixes of source files, in lower case. Requires `outline`."""
     marker: str = ""
     """The line in a program that the snippet replaces."""
     toolchain: Toolchain | None = None
@@ -229,7 +238,7 @@ class Language:
         return None
 
     def outline(self, source: str, limit: int = 1_000_000) -> Iterable[FoundFunction]:  # noqa: ARG002
-        """Find the functions and methods of a source file, in order. `limit` is the maximum number of characters.
+        """Find the functions of a source file or a snippet, in order. `limit` is the maximum number of characters.
 
         Raises:
             ValueError: the source is too long, too deeply nested or malformed.
@@ -239,6 +248,22 @@ class Language:
     def signature(self, snippet: Snippet) -> str | None:  # noqa: ARG002
         """Return the snippet without the bodies of its functions, or None if this is not supported."""
         return None
+
+    def extract_view(self, code: str, name: CodeView) -> str | None:
+        """Return a part of a snippet, or None if the snippet does not parse.
+
+        Raises:
+            UnsupportedLanguage: the language does not support this view.
+        """
+        if name == "signature" and type(self).signature is not Language.signature:
+            return self.signature(self.inspect(code))
+        if name != "no-docstring":
+            raise UnsupportedLanguage(f"snippets in {self.name!r} have no view {name!r}")
+        try:
+            functions = list(self.outline(code))
+        except ValueError:
+            return None
+        return functions[0].code if len(functions) == 1 and functions[0].docstring else code
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:  # noqa: ARG002
         """Return at most `limit` mutants of a snippet, starting with those that are certainly wrong. Never raises.

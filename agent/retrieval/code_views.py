@@ -1,4 +1,4 @@
-"""Extracts parts of Python code, to measure which parts searchers rely on (as in Table 7 of the CoSQA paper).
+"""Extracts parts of code, to measure which parts searchers rely on (as in Table 7 of the CoSQA paper).
 
 There are four views of a code snippet:
 
@@ -9,7 +9,8 @@ There are four views of a code snippet:
 | signature | the headers of functions, classes and class members, from decorators to colon | w/o body & documentation |
 | body | everything except docstrings and headers | w/o header & documentation |
 
-As in the paper, documentation means docstrings, so comments are kept. A function nested in another function belongs to
+As in the paper, documentation means docstrings, so comments are kept. In JavaScript and TypeScript, `/** … */` comments
+are docstrings, and signatures contain no comments. A function nested in another function belongs to
 the body of the outer function. Views are cut from the source text, which preserves layout and comments. Line endings
 are converted to `\\n`.
 """
@@ -18,12 +19,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, cast
 
 from agent.datasets.benchmark import Benchmark
-from agent.errors import UsageError
-from agent.languages.python.source import Function, Unparsable, normalise, parse
-from agent.languages.python.spans import SourceSpans
+from agent.errors import UnsupportedLanguage, UsageError
+from agent.languages.base import CodeView, Language
+from agent.languages.python.source import Function, normalise, parse
+from agent.languages.registry import built_in_languages
 from agent.retrieval.searchers.base import report_progress
 from agent.types import Progress
 
@@ -41,23 +45,24 @@ def apply_code_view(benchmark: Benchmark, name: str, progress: Progress) -> tupl
     Such snippets tie in the rankings.
 
     Raises:
-        UsageError: a view other than `full` was requested, and the snippets are not Python.
+        UsageError: a view other than `full` was requested, and their language does not support it.
     """
     codes = list(benchmark.codes.values())
     if name == FULL:
         return codes, ()
-    if benchmark.language != "python":
-        raise UsageError(
-            f"--code-view {name} requires Python, but the language of {benchmark.name} is {benchmark.language}"
-        )
-    views = [extract_view(code, name) for code in report_progress(codes, "extracting code views", progress)]
+    extract = find_language(benchmark.language).extract_view
+    items = report_progress(codes, "extracting code views", progress)
+    try:
+        views = [extract(code, cast(CodeView, name)) for code in items]
+    except UnsupportedLanguage as error:
+        raise UsageError(f"--code-view {name}: {benchmark.name}: {error}") from error
     unparsable = sum(text is None for text in views)
     empty = sum(text is not None and not text.strip() for text in views)
     total = f"of {len(codes):,} snippets"
     notes = (
         (
             unparsable,
-            f"--code-view {name}: {unparsable:,} {total} cannot be parsed as Python 3. The full text is used",
+            f"--code-view {name}: {unparsable:,} {total} cannot be parsed. The full text is used",
         ),
         (empty, f"--code-view {name}: this view leaves {empty:,} {total} empty"),
     )
@@ -65,27 +70,35 @@ def apply_code_view(benchmark: Benchmark, name: str, progress: Progress) -> tupl
     return texts, tuple(note for count, note in notes if count)
 
 
-def extract_view(code: str, name: str) -> str | None:
-    """Extract a view other than `full`. Returns None if the code does not parse.
+@cache
+def find_language(name: str) -> Language:
+    """Return the language with a name. An unknown language supports nothing."""
+    return built_in_languages().get(name) or Language(name)
 
-    The view may be empty or unparsable.
+
+def split_docstring(code: str, language: str, meta: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the first sentence of the docstring of the only function in a snippet, and the snippet without docstrings.
+
+    If the snippet has none, the docstring is that of `meta`, except in Python. Without a docstring, the sentence is
+    empty. Returns None if the snippet does not parse, or if nothing parses its language.
     """
-    text = normalise(code)
     try:
-        source = SourceSpans(text.encode(), parse(text))
-    except (Unparsable, UnicodeEncodeError):
+        view = find_language(language).extract_view(code, "no-docstring")
+        if view is None or language == "python":
+            return None if view is None else (find_first_sentence(code), view)
+        functions = list(find_language(language).outline(code))
+    except (UnsupportedLanguage, ValueError):
         return None
-    headers = [] if name == "no-docstring" else list(source.iterate_headers())
-    if name == "signature":
-        result = b"\n".join(source.text[source.find_line_start(start) : end] for start, end in headers)
-    else:
-        result = source.remove([*headers, *source.iterate_docstrings()])
-    return result.decode().strip("\n")
+    docstring = functions[0].docstring if len(functions) == 1 else None
+    return _cut_first_sentence(docstring or meta.get("docstring")), view
 
 
 def find_first_sentence(code: str) -> str:
-    """Return the first sentence of the docstring of the only function in parsable code, or an empty text."""
+    """Return the first sentence of the docstring of the only function in parsable Python code, or an empty text."""
     functions = [node for node in parse(normalise(code)).body if isinstance(node, Function)]
-    docstring = ast.get_docstring(functions[0]) if len(functions) == 1 else None
-    sentence = " ".join(_END.split(docstring or "", 1)[0].split())
+    return _cut_first_sentence(ast.get_docstring(functions[0]) if len(functions) == 1 else None)
+
+
+def _cut_first_sentence(docstring: object) -> str:
+    sentence = " ".join(_END.split(docstring if isinstance(docstring, str) else "", 1)[0].split())
     return sentence if re.search(r"[^\W\d_]", sentence) else ""

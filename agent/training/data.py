@@ -21,8 +21,9 @@ from agent.datasets.encoding import dumps
 from agent.datasets.fields import FieldMap, Fields
 from agent.datasets.formats import strip_suffixes
 from agent.errors import UsageError
+from agent.languages.base import Language
 from agent.retrieval.benchmark import includes_codes, open_benchmark
-from agent.retrieval.code_views import extract_view, find_first_sentence
+from agent.retrieval.code_views import find_language, split_docstring
 from agent.runs.store import files
 from agent.text import plural
 from agent.types import Pair, Progress, normalise_language
@@ -80,7 +81,7 @@ def read_training_data(
     `path` is a run, a table of pairs, a folder of `agent corpus split` or a benchmark. A split folder trains on
     `train`, validates on `validation` unless another benchmark is passed, and holds out `test`. All others train on all
     pairs. Grades of 1 or more become label 1. Equal pairs are merged. If their labels differ, the pair is undecided.
-    With `docstrings`, the pairs are made from Python code, and `path` may also be a file of snippets.
+    With `docstrings`, the pairs are made from the docstrings of functions, and `path` may also be a file of snippets.
 
     A folder of `agent corpus stackexchange` is a benchmark in one language only. Without `language`, each held-out part
     is therefore read as a table of pairs, and only its own snippets are searched.
@@ -161,11 +162,12 @@ def _iterate_pairs(
 def _make_docstring_pairs(items: Iterable[LabelledPair], notes: list[str]) -> Iterator[LabelledPair]:
     skipped = Counter[str]()
     for pair in (item.pair for item in items):
-        view = extract_view(pair.code, "no-docstring") if pair.language == "python" else None
-        if view is None:
-            skipped["in other languages" if pair.language != "python" else "that Python 3 cannot parse"] += 1
-        elif query := find_first_sentence(pair.code):
-            yield LabelledPair(pair.model_copy(update={"query": query, "code": view}), 1)
+        parts = split_docstring(pair.code, pair.language, pair.meta)
+        if parts is None:
+            is_known = type(find_language(pair.language)) is not Language
+            skipped["that cannot be parsed" if is_known else "in other languages"] += 1
+        elif parts[0]:
+            yield LabelledPair(pair.model_copy(update={"query": parts[0], "code": parts[1]}), 1)
         else:
             skipped["that are not one function with a docstring"] += 1
     notes += [f"skipped {plural(count, 'snippet')} {reason}" for reason, count in skipped.items()]

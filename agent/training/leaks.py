@@ -8,7 +8,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from agent.corpus.near_duplicates import NearDuplicateIndex, shingle_code, shingle_query
-from agent.retrieval.code_views import extract_view
+from agent.retrieval.code_views import split_docstring
 from agent.retrieval.searchers.base import report_progress
 from agent.training.data import TrainingData
 from agent.types import Progress
@@ -54,7 +54,7 @@ def find_leaks(data: TrainingData, progress: Progress) -> Leaks:
     """Count the held-out queries, and the snippets that are relevant for one, that are in training.
 
     Near duplicates are those that `NearDuplicateIndex` finds, as in `agent corpus split` and `decontaminate`. Held-out
-    Python code also leaks if a training snippet equals or nearly equals it without docstrings. Other snippets of a
+    code also leaks if a training snippet equals or nearly equals it without docstrings. Other snippets of a
     held-out benchmark may be in training. Benchmarks with the same name are counted as one.
 
     Raises:
@@ -70,8 +70,8 @@ def find_leaks(data: TrainingData, progress: Progress) -> Leaks:
         relevant = {code: benchmark.codes[code] for code, grade in graded if grade > 0}
         answers = {f"answer to {query}": code for query, code in benchmark.answers.items()}
         for identifier, code in (relevant | answers).items():
-            view = extract_view(code, "no-docstring") if benchmark.language == "python" else None
-            for text in (code, view or code):
+            parts = split_docstring(code, benchmark.language, {})
+            for text in (code, (parts and parts[1]) or code):
                 codes.setdefault(text, set()).add((benchmark.name, identifier))
     found = (
         *_match(data.queries, queries, "queries", shingle_query, progress),

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from agent.corpus.near_duplicates import NearDuplicateIndex, shingle_code
 from agent.datasets.encoding import dumps
-from agent.retrieval.code_views import extract_view
+from agent.languages.python.spans import extract_view
 
 TOKENS, BATCH = 96, 64
 _CONTRASTIVE = ("--pooling", "mean", "--epochs", "3", "--learning-rate", "5e-4")

@@ -8,7 +8,8 @@ import pytest
 
 from agent.datasets.benchmark import Benchmark
 from agent.errors import UsageError
-from agent.retrieval.code_views import apply_code_view, extract_view
+from agent.languages.python.spans import extract_view
+from agent.retrieval.code_views import apply_code_view
 
 VIEWS = ("no-docstring", "signature", "body")
 

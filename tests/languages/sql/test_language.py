@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import SnippetTooLarge
-from agent.languages.base import MalformedProgram, MutantKind
+from agent.languages.base import FoundFunction, MalformedProgram, MutantKind
 from agent.languages.registry import built_in_languages
 from agent.languages.sql.language import MAX_CHARACTERS, SqlLanguage
 from agent.sandbox.inside.python_sql import split_statements
@@ -120,17 +120,17 @@ def test_mutants_change_one_token(code: str, mutants: list[str]) -> None:
 
 def test_an_outline_lists_statements_with_their_comments() -> None:
     source = "-- Users by age.\n/* Oldest first. */\nCREATE VIEW IF NOT EXISTS by_age AS\nSELECT * FROM u;\n;\nselect 1"
-    assert [vars(found) for found in sql.outline(source)] == [
-        {
-            "name": "by_age",
-            "class_name": None,
-            "docstring": "Users by age.\nOldest first.",
-            "code": "CREATE VIEW IF NOT EXISTS by_age AS\nSELECT * FROM u;",
-            "start_line": 3,
-            "end_line": 4,
-        },
-        {"name": "select", "class_name": None, "docstring": None, "code": "select 1", "start_line": 6, "end_line": 6},
+    view = "CREATE VIEW IF NOT EXISTS by_age AS\nSELECT * FROM u;"
+    assert list(sql.outline(source)) == [
+        FoundFunction("by_age", None, "Users by age.\nOldest first.", view, 3, 4),
+        FoundFunction("select", None, None, "select 1", 6, 6),
     ]
+
+
+@pytest.mark.parametrize("source", ["the table:\nSELECT 1", "x" * 1_000_001])
+def test_text_that_is_not_sql_has_no_outline(source: str) -> None:
+    with pytest.raises(ValueError, match="it"):
+        list(sql.outline(source))
 
 
 def test_sql_is_built_in() -> None:
