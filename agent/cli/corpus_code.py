@@ -12,11 +12,13 @@ from agent.cli.progress import Steps
 from agent.cli.running import check_corpus_output, stoppable
 from agent.cli.text import Console, one_line, print_json, print_table, print_text
 from agent.corpus.code import CodeSummary, extract_codes, format_place
-from agent.corpus.filters import FILTERS
+from agent.corpus.filters import FILTERS, NOT_PARSED, TRANSCRIPT
 from agent.corpus.output import get_removed_path, open_output
-from agent.corpus.sources import TESTS, SourceFile, list_sources
+from agent.corpus.recognition import EXTRA, is_installed
+from agent.corpus.sources import NOTEBOOK, SKIPPED, TESTS, SourceFile, find_languages, list_sources
 from agent.errors import ConfigError, UsageError
 from agent.text import build_table, plural
+from agent.types import normalise_language
 
 
 def run(paths: Sequence[str], out: Path, options: CodeOptions) -> None:
@@ -31,9 +33,11 @@ def run(paths: Sequence[str], out: Path, options: CodeOptions) -> None:
     for name in filters:
         if name not in FILTERS:
             raise ConfigError(f"--filter: unknown filter {name!r}. Choose from {', '.join(FILTERS)}")
+    language = _check_language(options.language)
     with stoppable(notes, "No output was written."):
         with notes.status("listing files"):
-            excluded = dict.fromkeys(options.exclude or [], "excluded") | ({} if options.with_tests else TESTS)
+            own = SKIPPED | dict.fromkeys(options.exclude or [], "excluded") | ({} if options.with_tests else TESTS)
+            excluded = own | dict.fromkeys(_find_patterns(language), "other language")
             sources, left_out = list_sources(paths, excluded)
         if left_out and not sources:
             counts = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.items())
@@ -46,7 +50,7 @@ def run(paths: Sequence[str], out: Path, options: CodeOptions) -> None:
                 writer,
                 steps,
                 filters=filters,
-                language=options.language,
+                language=language,
                 clusters=options.clusters,
                 jobs=options.jobs or os.cpu_count() or 1,
                 mapping=options.field_map,
@@ -58,12 +62,27 @@ def run(paths: Sequence[str], out: Path, options: CodeOptions) -> None:
         _print(out, len(files), left_out, summary)
 
 
+def _check_language(name: str | None) -> str | None:
+    language = name and normalise_language(name)
+    if language and language not in find_languages():
+        raise ConfigError(f"--language: unknown language {name!r}. Choose from {', '.join(find_languages())}")
+    return language
+
+
+def _find_patterns(language: str | None) -> list[str]:
+    """Return the patterns of source files in other languages."""
+    others = [other for name, other in find_languages().items() if language not in (None, name)]
+    patterns = [f"*{suffix}" for other in others for suffix in other.suffixes]
+    return [*patterns, f"*{NOTEBOOK}"] if language not in (None, "python") else patterns
+
+
 def _print(out: Path, files: int, left_out: Mapping[str, int], summary: CodeSummary) -> None:
     console = Console()
     rows = {
         f"found in {plural(files, 'file')}": summary.functions,
         **{f"files left out: {reason}": count for reason, count in left_out.items()},
         **{f"removed: {reason}": count for reason, count in summary.removed.most_common()},
+        **{f"removed, may be {name}": count for name, count in summary.recognised.most_common()},
         "merged with an equal function": summary.merged,
         "kept": summary.kept,
         **({} if summary.clusters is None else {"clusters of near duplicates": summary.clusters}),
@@ -76,6 +95,8 @@ def _print(out: Path, files: int, left_out: Mapping[str, int], summary: CodeSumm
     removed_out = get_removed_path(out)
     if more := summary.damaged.total() - len(summary.first_damaged):
         print_text(console, f"and {plural(more, 'more problem')}, listed in {removed_out}")
+    if summary.removed.keys() & {NOT_PARSED, TRANSCRIPT} and not is_installed():
+        print_text(console, f"To learn the language of code that does not parse, install the extra {EXTRA!r}.")
     print_text(console, f"functions: {out}\nremoved: {removed_out}")
     if summary.kept:
         names = shlex.join(str(out.with_name(name)) for name in ("queries.jsonl", out.name))

@@ -39,9 +39,10 @@ class CodeOptions:
             "(is documented in English). Repeatable.",
         ),
     ] = None
-    language: Annotated[Literal["python"] | None, typer.Option(help="Keep only code that parses as this language.")] = (
-        None
-    )
+    language: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Keep only code that parses as this language, such as python or javascript."),
+    ] = None
     exclude: Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Paths to leave out. Repeatable.")] = None
     with_tests: Annotated[bool, typer.Option("--with-tests", help="Extract the functions of tests too.")] = False
     clusters: Annotated[bool, typer.Option(help="Group functions that are nearly equal.")] = True

@@ -36,7 +36,7 @@ _LICENCE_FILE = re.compile(
     r"(?!.*\.(?:py\w?|ipynb|json|ya?ml|toml|html?|js|c|h)$)(?:(?:un)?licen[cs]e|copying)(?:[-_.].*)?", re.IGNORECASE
 )
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_SPDX = re.compile(r"#.*SPDX-License-Identifier:[ \t]*([A-Za-z0-9(][A-Za-z0-9.+() :-]*)")
+_SPDX = re.compile(r"(?:#|//|/?\*|--).*SPDX-License-Identifier:[ \t]*([A-Za-z0-9(][A-Za-z0-9.+() :-]*)")
 
 
 class Origins:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import filter as filter_names
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,19 +23,25 @@ from agent.datasets.fields import CODES, Names, find_field
 from agent.datasets.formats import expand_patterns, read_records
 from agent.datasets.sources import BadLine, translate_os_errors
 from agent.errors import InputError
+from agent.languages.base import Language
 from agent.languages.python.source import Unparsable, normalise, parse
+from agent.languages.registry import built_in_languages
 from agent.types import normalise_language
 
-PYTHON_SUFFIXES = (".py", ".ipynb")
-TESTS = dict.fromkeys(("test", "tests", "test_*.py", "*_test.py", "conftest.py"), "test")
+NOTEBOOK = ".ipynb"
+TESTS = dict.fromkeys(
+    ("test", "tests", "__tests__", "test_*.py", "*_test.py", "conftest.py", "*.test.[cjmt]*", "*.spec.[cjmt]*"), "test"
+)
 """Patterns of the names of files and folders with tests, with the reason for leaving them out."""
+SKIPPED = {"node_modules": "package", "bower_components": "package", "*.min.[cm]js": "minified", "*.min.js": "minified"}
+"""Patterns of the names of files and folders that contain no source code, with the reason for leaving them out."""
 MAX_CODE_SIZE = 1_000_000
-"""Maximum size of a Python file in bytes, and of a cell or a row's code in characters."""
+"""Maximum size of a source file in bytes, and of a cell or a row's code in characters."""
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A Python file, a notebook, a dataset file or a dataset folder. `name` is its path in the output."""
+    """A source file, a notebook, a dataset file or a dataset folder. `name` is its path in the output."""
 
     path: Path
     name: str
@@ -55,6 +62,20 @@ class Found:
     removed_by: str | None = None
 
 
+@cache
+def find_languages() -> Mapping[str, Language]:
+    """Return the languages whose functions can be extracted, keyed by name."""
+    languages = built_in_languages().items()
+    return {name: language for name, language in languages if type(language).outline is not Language.outline}
+
+
+def find_file_language(path: Path) -> str | None:
+    """Return the name of the language of a source file or notebook, or None for other files."""
+    suffix = path.suffix.lower()
+    names = (name for name, language in find_languages().items() if suffix in language.suffixes)
+    return "python" if suffix == NOTEBOOK else next(names, None)
+
+
 def mark_damaged(reason: str, **place: Any) -> Found:
     """Return an item that cannot be used. `place` contains its path, the cause and, if known, the line."""
     return Found(place, {}, None, reason)
@@ -63,7 +84,7 @@ def mark_damaged(reason: str, **place: Any) -> Found:
 def list_sources(
     names: Iterable[str], excluded: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[list[SourceFile | Found], Counter[str]]:
-    """List named files, files that match a pattern, and the `.py` and `.ipynb` files in named folders, each once.
+    """List named files, files that match a pattern, and the source files and notebooks in named folders, each once.
 
     Files in a folder precede its subfolders. Both are sorted. Hidden entries, `__pycache__` and links are skipped. A
     folder without such files may be a dataset folder. The name of a file in a folder is its path in that folder. The
@@ -111,7 +132,7 @@ def _walk(root: Path, origins: Origins) -> Iterator[tuple[Path, SourceFile | Fou
             yield folder, mark_damaged("folder cannot be read", path=name, cause=error.strerror)
             continue
         for path, size in files.items():
-            if path.suffix.lower() in PYTHON_SUFFIXES:
+            if find_file_language(path):
                 yield path, SourceFile(path, str(path.relative_to(root)), size, origins.find(path, root))
         folders = [entry.path for entry in visible if entry.is_dir() and entry.name != "__pycache__"]
         pending += map(Path, reversed(folders))

@@ -20,9 +20,9 @@ COMMAND = ("corpus", "code", "-o", "codes.jsonl")
 # a worker that never ends
 ENDLESS = """
 import time
-from agent.corpus import code
+from agent.languages.python import language
 import agent.cli
-code.find_functions = lambda *_: time.sleep(1000)
+language.find_functions = lambda *_: time.sleep(1000)
 agent.cli.main()
 """
 
@@ -54,12 +54,21 @@ def test_tests_and_excluded_files_are_left_out(agent: Commands) -> None:
     assert agent(*COMMAND, "code", "--with-tests", "--force", "--json").json["kept"] == 3
 
 
+def test_files_in_other_languages_are_left_out(agent: Commands) -> None:
+    (agent.folder / "code").mkdir()
+    for name in ("code/a.py", "code/b.ts", "code/c.sql", "code/d.ipynb", "code/e.min.js"):
+        agent.write(name, "const f = (a: string) => a;")
+    result = agent(*COMMAND, "code", "--language", "TS", "--json").json
+    assert (result["kept"], result["files_left_out"]) == (1, {"other language": 3, "minified": 1})
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
         (("none",), "none"),
         (("tests",), "--with-tests"),
         (("a.py", "--filter", "csqa"), "cosqa-plus"),
+        (("a.py", "--language", "cobol"), "javascript"),
         (("empty",), "no functions"),
         (("notes.txt",), "notes.txt"),
         (("a.py", "-o", "notes.txt"), ".jsonl"),

@@ -1,4 +1,4 @@
-"""Codes are kept or removed as the papers describe, and other languages are recognised."""
+"""Code is kept or removed as the papers describe, and code in other languages is found."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.corpus.filters import FILTERS, NOT_PARSED, TRANSCRIPT, classify_non_python, filter_cosqa_plus
+from agent.corpus.filters import FILTERS, NOT_PARSED, TRANSCRIPT, UNSUPPORTED, classify_foreign
+from agent.languages.registry import built_in_languages
+
+LANGUAGES = built_in_languages()
+PYTHON = LANGUAGES["python"]
 
 
 @pytest.mark.parametrize(
@@ -35,17 +39,62 @@ from agent.corpus.filters import FILTERS, NOT_PARSED, TRANSCRIPT, classify_non_p
     ],
 )
 def test_cosqa_plus_requires_an_input_and_a_return_value(code: str, reason: str | None) -> None:
-    assert filter_cosqa_plus(code) == reason
+    assert FILTERS["cosqa-plus"](code, None, PYTHON) == reason
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("function f(a) { return a; }", None),
+        ("function (a) { return null; }", None),
+        ("a => a", None),
+        ("async ({ a }, ...rest) => (a)", None),
+        ("/** Add. */\nexport const f = function (a = 1) {\n  if (a) return a;\n};", None),
+        ("add(a) {\n  return a;\n}", None),
+        ("A.prototype.f = function (a) { return a; };", None),
+        ("class A {\n  f(a) { return a; }\n}", None),
+        ("function* f(a) { yield a; }", "no return value"),
+        ("function f(a) { return /* nothing */; }", "no return value"),
+        ("function f(a) { a.map(b => { return b; }); }", "no return value"),
+        ("function f(/* none */) { return 1; }", "no input parameter"),
+        ("() => 1", "no input parameter"),
+        ("get a() { return 1; }", "no input parameter"),
+        ("describe('a', (b) => b);", "no function"),
+        ("const a = 1;", "no function"),
+        ("function f(a) { return a", NOT_PARSED),
+    ],
+)
+@pytest.mark.parametrize("language", ["javascript", "typescript"])
+def test_cosqa_plus_applies_to_javascript(code: str, reason: str | None, language: str) -> None:
+    assert FILTERS["cosqa-plus"](code, None, LANGUAGES[language]) == reason
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "reason"),
+    [
+        ("typescript", "function f<T>(this: T, a?: T): T { return a!; }", None),
+        ("typescript", "function f(this: A): A { return this; }", "no input parameter"),
+        ("typescript", "abstract class A { abstract f(a: B): C; }", "no function"),
+        ("typescript", "const A = ({ b }: P) => <b>{b}</b>;", None),
+        ("javascript", "const f = (a: number) => a;", NOT_PARSED),
+        ("sql", "SELECT 1", UNSUPPORTED),
+        ("sql", "the answer", NOT_PARSED),
+    ],
+)
+def test_cosqa_plus_parses_the_language_of_the_code(language: str, code: str, reason: str | None) -> None:
+    assert FILTERS["cosqa-plus"](code, None, LANGUAGES[language]) == reason
 
 
 @pytest.mark.real_data
 def test_cosqa_plus_keeps_the_known_number_of_real_codes(real_data: Path) -> None:
     lines = (real_data / "cosqa_search_codes_6267.jsonl").read_text("utf-8").splitlines()
     codes = [json.loads(line)["code"] for line in lines]
-    reasons = Counter(map(filter_cosqa_plus, codes))
+    keep = FILTERS["cosqa-plus"]
+    reasons = Counter(keep(code, None, PYTHON) for code in codes)
     assert (len(codes), reasons[None], reasons["does not parse"]) == (6267, 3971, 20)
     renamed = [re.sub(r"\(\s*(self|cls)\b", "(this", code, count=1) for code in codes]
-    assert sum(filter_cosqa_plus(code) is None for code in renamed) == 4438  # `self` and `cls` would count as inputs.
+    # `self` and `cls` would count as inputs
+    assert sum(keep(code, None, PYTHON) is None for code in renamed) == 4438
 
 
 COMPLETE = "def f(a):\n    return a"
@@ -69,7 +118,37 @@ COMPLETE = "def f(a):\n    return a"
 def test_cosqa_requires_english_documentation_and_one_function(
     code: str, documentation: str | None, reason: str | None
 ) -> None:
-    assert FILTERS["cosqa"](code, documentation) == reason
+    assert FILTERS["cosqa"](code, documentation, PYTHON) == reason
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "reason"),
+    [
+        ("javascript", "/** Add. */\nadd(a) {\n  return a;\n}\n", None),
+        ("javascript", "const x = 1;\nfunction f(a) {}", "incomplete"),
+        ("javascript", "function f(", "incomplete"),
+        ("sql", "-- All.\nSELECT *\nFROM t;", None),
+        ("sql", "SELECT 1; SELECT 2", "incomplete"),
+    ],
+)
+def test_cosqa_requires_one_function_in_any_language(language: str, code: str, reason: str | None) -> None:
+    assert FILTERS["cosqa"](code, "Add.", LANGUAGES[language]) == reason
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "kind"),
+    [
+        ("javascript", "x = 1", None),
+        ("javascript", "$ = f('x')", None),
+        ("javascript", "$ npm install x", TRANSCRIPT),
+        ("javascript", "type A = string;", NOT_PARSED),
+        ("typescript", "type A = string;", None),
+        ("sql", "-- x\nselect a from b where", None),
+        ("sql", "def f(): pass", NOT_PARSED),
+    ],
+)
+def test_code_in_other_languages_is_found(language: str, code: str, kind: str | None) -> None:
+    assert classify_foreign(code, LANGUAGES[language]) == kind
 
 
 @pytest.mark.parametrize(
@@ -89,4 +168,4 @@ def test_cosqa_requires_english_documentation_and_one_function(
     ],
 )
 def test_transcripts_and_other_languages_are_not_python(code: str, kind: str | None) -> None:
-    assert classify_non_python(code) == kind
+    assert classify_foreign(code, PYTHON) == kind

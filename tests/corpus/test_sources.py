@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.corpus.provenance import UNKNOWN
-from agent.corpus.sources import MAX_CODE_SIZE, TESTS, Found, SourceFile, iterate_rows, list_sources
+from agent.corpus.sources import MAX_CODE_SIZE, SKIPPED, TESTS, Found, SourceFile, iterate_rows, list_sources
 from agent.errors import InputError
 
 
@@ -55,6 +55,14 @@ class TestFolder:
         sources, left_out = list_sources([str(tmp_path), str(tmp_path / "test_c.py")], patterns)
         names = [source.name for source in sources if isinstance(source, SourceFile)]
         assert (names, left_out) == (["contest.py", "a/testing.py", "test_c.py"], {"test": 5, "excluded": 3})
+
+    def test_packages_and_minified_files_are_left_out(self, tmp_path: Path) -> None:
+        code = ("a.js", "a.jsx", "a.mjs", "a.cjs", "a.ts", "a.tsx", "a.sql")
+        write(tmp_path, *code, "node_modules/b/c.js", "x/b.min.js", "a.test.js", "a.spec.tsx", "__tests__/a.js", "a.c")
+        sources, left_out = list_sources([str(tmp_path)], SKIPPED | TESTS)
+        names = [source.name for source in sources if isinstance(source, SourceFile)]
+        assert (names, left_out) == (sorted(code), {"package": 1, "minified": 1, "test": 3})
+        assert list_names(tmp_path / "node_modules/b") == ["c.js"]
 
     def test_a_named_folder_may_be_hidden_or_a_link(self, tmp_path: Path) -> None:
         write(tmp_path, ".venv/lib/a.py")

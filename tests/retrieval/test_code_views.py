@@ -106,8 +106,49 @@ def test_unparsable_snippets_stay_complete_and_are_counted_like_empty_ones():
     assert [re.search(r"1 of 3.*(parse|empty)", note)[1] for note in notes] == ["parse", "empty"]
 
 
+JAVASCRIPT = """\
+/** Add.
+ * @param a a number
+ */
+function add(a, /* too */ b) {
+  // why
+  return a + b;
+}
+class A { /** Text. */ text(c) { return "/** no documentation */"; } }"""
+
+
+@pytest.mark.parametrize("language", ["javascript", "typescript"])
+@pytest.mark.parametrize(
+    ("view", "lines"),
+    {
+        "no-docstring": [*JAVASCRIPT.split("\n")[3:7], 'class A {  text(c) { return "/** no documentation */"; } }'],
+        "signature": ["function add(a,  b) { ... }", "class A {  text(c) { ... } }"],
+        "body": ["{", *JAVASCRIPT.split("\n")[4:7], 'class A {  { return "/** no documentation */"; } }'],
+    }.items(),
+)
+def test_javascript_has_views(language, view, lines):
+    texts, notes = apply_code_view(make_benchmark(JAVASCRIPT, language=language), view, lambda *_: None)
+
+    assert (texts, notes) == (["\n".join(lines)], ())
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_unparsable_javascript_stays_complete(view):
+    texts, notes = apply_code_view(make_benchmark("f(", language="javascript"), view, lambda *_: None)
+
+    assert (texts, len(notes)) == (["f("], 1)
+
+
+def test_sql_has_one_view():
+    benchmark = make_benchmark("-- All.\nSELECT 1", language="sql")
+
+    assert apply_code_view(benchmark, "no-docstring", lambda *_: None) == (["SELECT 1"], ())
+    with pytest.raises(UsageError, match="sql"):
+        apply_code_view(benchmark, "signature", lambda *_: None)
+
+
 def test_views_of_other_languages_raise_usage_error():
-    with pytest.raises(UsageError, match=r"--code-view body.*small.*java"):
+    with pytest.raises(UsageError, match=r"body.*small.*java"):
         apply_code_view(make_benchmark("int x;", language="java"), "body", lambda *_: None)
 
 

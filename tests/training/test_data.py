@@ -180,6 +180,23 @@ def test_docstrings_become_queries_and_leave_the_code(tmp_path: Path) -> None:
     assert (data.licences, data.notes) == ({"MIT": 1, "missing": 1}, [])
 
 
+def test_docstrings_of_other_languages_become_queries(tmp_path: Path) -> None:
+    rows = [
+        {"code": "/** Add. @x */\nfunction f(a) {\n  return a;\n}", "language": "js"},
+        {"code": "f(a: A) {\n  return a;\n}", "language": "typescript", "docstring": "Get it.\nSecond."},
+        {"code": "SELECT 1", "language": "sql", "docstring": "Get one."},
+        {"code": "SELECT 2; SELECT 3", "language": "sql"},
+        {"code": "f(", "language": "js"},
+        {"code": "int x;", "language": "java", "docstring": "Get."},
+    ]
+    data = read(write(tmp_path / "codes.jsonl", rows), pairs="docstrings")
+    expected = ["function f(a) {\n  return a;\n}", "f(a: A) {\n  return a;\n}", "SELECT 1"]
+    assert list_pairs(data) == [
+        (query, code, 1) for query, code in zip(("Add.", "Get it.", "Get one."), expected, strict=True)
+    ]
+    assert (data.languages, len(data.notes)) == (["javascript", "typescript", "sql"], 3)
+
+
 def test_codes_without_a_docstring_are_skipped_and_counted(tmp_path: Path) -> None:
     codes = ["def f(): pass", "print 1", '"module"\nx = 1', FUNCTION.format(1, 1) * 2]
     rows = [*({"code": code} for code in codes), {"code": "f()", "language": "go"}]
