@@ -99,8 +99,9 @@ def extract_codes(
 
     `id` is the id of the row, or else the start of `sha256`. `cluster` is the id of the first near duplicate. Equal
     functions are merged, and `other_places` lists where they occur again. `filters` are names in `FILTERS`. If
-    `language` is set, other code is removed. The output does not depend on the number of processes (`jobs`). `mapping`
-    has the names of the fields in dataset files, whose snippets count as functions.
+    `language` is set, other code is removed, and rows without a language are taken for this language. The output does
+    not depend on the number of processes (`jobs`). `mapping` has the names of the fields in dataset files, whose
+    snippets count as functions.
 
     Raises:
         InputError: there is no function, or two functions have the same id.
@@ -111,7 +112,8 @@ def extract_codes(
     done = 0
     total = None if any(map(_is_dataset, sources)) else len(sources)
     work = partial(_extract, filters=tuple(filters), language=language)
-    with closing(_map_in_processes(work, _make_tasks(sources, Fields(mapping, CODES).names), jobs)) as results:
+    tasks = _make_tasks(sources, Fields(mapping, CODES).names, language)
+    with closing(_map_in_processes(work, tasks, jobs)) as results:
         for items, size in results:
             for found in items:
                 if found.removed_by is None:
@@ -120,7 +122,7 @@ def extract_codes(
                     summary.without_licence += is_new and found.fields["licence"] is None
                     continue
                 fields = {name: found.fields.get(name) for name in (*_PLACE, "recognised")} | dict(found.place)
-                summary.recognised += Counter(filter(None, [fields["recognised"]]))
+                summary.recognised.update(filter(None, [fields["recognised"]]))
                 writer.remove(found.removed_by, {name: value for name, value in fields.items() if value is not None})
                 if found.code is None:
                     summary.damaged[found.removed_by] += 1
@@ -183,11 +185,11 @@ class _CodeTable:
         return [loads(fields) for (fields,) in rows]
 
 
-def _make_tasks(sources: Sequence[SourceFile | Found], names: Names) -> Iterator[_Task]:
+def _make_tasks(sources: Sequence[SourceFile | Found], names: Names, language: str | None) -> Iterator[_Task]:
     task = list[SourceFile | Found]()
     size = 0
     for source in sources:
-        for item in iterate_rows(source, names) if _is_dataset(source) else [source]:
+        for item in iterate_rows(source, names, language or "python") if _is_dataset(source) else [source]:
             task.append(item)
             size += item.size if isinstance(item, SourceFile) else len(item.code or "")
             if len(task) == _TASK_ITEMS or size >= _TASK_SIZE:

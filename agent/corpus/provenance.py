@@ -6,6 +6,7 @@ The texts of common licences are recognised by hashes of their words. Any other 
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import tomllib
@@ -56,9 +57,10 @@ class Origins:
         repository, a file is imported from the nearest folder `src` that is no package, or else from the folder that
         contains its packages, or else from the root of the repository.
 
-        `licence` comes from `pyproject.toml` or the licence texts of the nearest folder that has one, or else from the
-        distribution. An unrecognised text makes it unknown. Outside of repositories, the search ends at `root` (by
-        default the folder of the file) or, if `root` is a package, at the folder that contains the package.
+        `licence` comes from `pyproject.toml`, `package.json` or the licence texts of the nearest folder that has one,
+        or else from the distribution. An unrecognised text makes it unknown. Outside of repositories, the search ends
+        at `root` (by default the folder of the file) or, if `root` is a package, at the folder that contains the
+        package.
         """
         root = root or file.parent
         while (root / "__init__.py").is_file():
@@ -127,15 +129,16 @@ def _read_repository(git: Path) -> Origin:
 
 
 def _find_licence(folder: Path) -> str | None:
-    """Return the licence that `pyproject.toml` or licence texts in a folder name. If there are texts, it may be empty.
+    """Return the licence that `pyproject.toml`, `package.json` or licence texts in a folder name.
 
-    The texts count only if all are recognised.
+    If there are texts, it may be empty. The texts count only if all are recognised.
     """
     try:
         project = tomllib.loads(_read_text(folder / "pyproject.toml", _MAX_LICENCE_BYTES)).get("project", {})
         licence = project.get("license")
         text = licence.get("text") if isinstance(licence, dict) else licence
-        if name := _choose_licence([text], project.get("classifiers", [])):
+        npm = json.loads(_read_text(folder / "package.json", _MAX_LICENCE_BYTES) or "{}").get("license")
+        if name := _choose_licence([text, npm if isinstance(npm, str) else None], project.get("classifiers", [])):
             return name
     except (AttributeError, RecursionError, TypeError, ValueError):
         pass  # not the expected structure
@@ -188,7 +191,8 @@ def _choose_licence(values: Sequence[object], classifiers: Iterable[str]) -> str
     names = [text.rpartition(" :: ")[2] for text in classifiers if text.startswith("License ::")]
     for value in (*values, ", ".join(name for name in names if name != "OSI Approved")):
         text = str(value or "").strip()
-        if text.upper() not in ("", "UNKNOWN") and len(text) <= _MAX_LICENCE_LENGTH and "\n" not in text:
+        is_known = text.upper() not in ("", "UNKNOWN") and not text.upper().startswith("SEE LICENSE")
+        if is_known and len(text) <= _MAX_LICENCE_LENGTH and "\n" not in text:
             return text
     return None
 

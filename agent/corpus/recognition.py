@@ -11,8 +11,6 @@ from agent.types import normalise_language
 if TYPE_CHECKING:
     from magika import Magika
 
-EXTRA = "detect"
-
 
 def is_installed() -> bool:
     """Return whether the extra with magika is installed."""

@@ -144,10 +144,10 @@ _CODE_URL = re.compile(  # of CodeSearchNet
 )
 
 
-def iterate_rows(source: SourceFile, names: Names = CODES) -> Iterator[Found]:
+def iterate_rows(source: SourceFile, names: Names = CODES, language: str = "python") -> Iterator[Found]:
     """Iterate over the rows of a dataset. A row's code is unchanged, and its other fields are optional.
 
-    `names` has the names of the fields.
+    `names` has the names of the fields. `language` is the language of rows that do not name one.
 
     Raises:
         ExtraMissing: the libraries for the file's format are not installed.
@@ -158,7 +158,7 @@ def iterate_rows(source: SourceFile, names: Names = CODES) -> Iterator[Found]:
             try:
                 if isinstance(record, BadLine):
                     raise InputError(record.cause)
-                code, fields = _read_row(BenchmarkRow(record.value, source.path, record.line), names)
+                code, fields = _read_row(BenchmarkRow(record.value, source.path, record.line), names, language)
             except InputError as error:
                 yield mark_damaged("row is not valid", **place, cause=error.cause)
             else:
@@ -167,7 +167,7 @@ def iterate_rows(source: SourceFile, names: Names = CODES) -> Iterator[Found]:
         yield mark_damaged("file cannot be read", path=source.name, line=error.line, cause=error.cause)
 
 
-def _read_row(row: BenchmarkRow, fields: Names) -> tuple[str, dict[str, Any]]:
+def _read_row(row: BenchmarkRow, fields: Names, language: str) -> tuple[str, dict[str, Any]]:
     def get_text(*names: str) -> str | None:
         return next((value for name in names if isinstance(value := row.fields.get(name), str) and value.strip()), None)
 
@@ -182,7 +182,7 @@ def _read_row(row: BenchmarkRow, fields: Names) -> tuple[str, dict[str, Any]]:
     class_name, _, name = (get_text("func_name", "name") or "").rpartition(".")
     return code, {
         "id": row.get_id(*fields["id"]) if find_field(row.fields, fields["id"]) else None,
-        "language": normalise_language(get_text(*fields["language"]) or "python"),
+        "language": normalise_language(get_text(*fields["language"]) or language),
         "name": name or None,
         "class": get_text("class") or class_name or None,
         "docstring": get_text("docstring"),

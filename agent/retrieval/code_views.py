@@ -10,9 +10,9 @@ There are four views of a code snippet:
 | body | everything except docstrings and headers | w/o header & documentation |
 
 As in the paper, documentation means docstrings, so comments are kept. In JavaScript and TypeScript, `/** … */` comments
-are docstrings, and signatures contain no comments. A function nested in another function belongs to
-the body of the outer function. Views are cut from the source text, which preserves layout and comments. Line endings
-are converted to `\\n`.
+are docstrings, and signatures contain no comments. A function nested in another function belongs to the body of the
+outer function. Views are cut from the source text, which preserves layout and comments. Line endings are converted to
+`\\n`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def apply_code_view(benchmark: Benchmark, name: str, progress: Progress) -> tupl
     Such snippets tie in the rankings.
 
     Raises:
-        UsageError: a view other than `full` was requested, and their language does not support it.
+        UsageError: a view other than `full` was requested, and their language does not support the view.
     """
     codes = list(benchmark.codes.values())
     if name == FULL:

@@ -234,7 +234,7 @@ def test_filters_and_languages_remove_codes_with_a_reason(corpus: Corpus) -> Non
 
 
 OTHERS = {
-    "a.mjs": "// SPDX-License-Identifier: MIT\n/**\n * Add.\n * @returns sum\n */\nexport function add(a) {\n  return a;\n}\n",
+    "a.mjs": "// SPDX-License-Identifier: MIT\n/**\n * Add.\n * @x\n */\nexport function add(a) {\n  return a;\n}\n",
     "b.tsx": "class A {\n  /** Show. */\n  show(b: B): JSX.Element {\n    return <b>{b.c}</b>;\n  }\n}\n",
     "c.sql": b"\xff\xfe" + "-- All.\nSELECT 1;\n".encode("utf-16-le"),
 }
@@ -246,7 +246,7 @@ def test_functions_of_other_languages_have_their_place_and_documentation(corpus:
     corpus.extract()
     fields = ("language", "path", "name", "class", "docstring", "lines", "module", "licence")
     assert [[record[name] for name in fields] for record in corpus.records] == [
-        ["javascript", "a.mjs", "add", None, "Add.\n@returns sum", [6, 8], None, "MIT"],
+        ["javascript", "a.mjs", "add", None, "Add.\n@x", [6, 8], None, "MIT"],
         ["typescript", "b.tsx", "show", "A", "Show.", [3, 5], None, None],
         ["sql", "c.sql", "select", None, "All.", [2, 2], None, None],
     ]
@@ -282,7 +282,7 @@ def test_the_language_of_unparsable_rows_is_recognised(corpus: Corpus) -> None:
 
 def test_rows_of_other_languages_are_described_and_filtered(corpus: Corpus) -> None:
     codes = ["/** Add. */\nfunction add(a) {\n  return a;\n}", "() => 1"]
-    corpus.write("a.jsonl", [{"code": code, "language": "js"} for code in codes])
+    corpus.write("a.jsonl", [{"code": codes[0]}, {"code": codes[1], "language": "js"}])
     corpus.extract("a.jsonl", filters=["cosqa-plus"], language="javascript")
     assert [(record["name"], record["docstring"]) for record in corpus.records] == [("add", "Add.")]
     assert [item["removed_by"] for item in corpus.removed] == ["no input parameter"]

@@ -168,6 +168,10 @@ class TestLicenceFile:
             ({"pyproject.toml": '[project]\nclassifiers = ["License :: OSI Approved :: MIT License"]'}, "MIT License"),
             ({"pyproject.toml": '[project]\nlicense = {file = "X"}', "LICENSE": MIT}, "MIT"),
             ({"pyproject.toml": "x = " + "[" * 100_000, "LICENSE": MIT}, "MIT"),
+            ({"package.json": '{"license": "ISC"}', "LICENSE": MIT}, "ISC"),
+            ({"package.json": '{"license": "SEE LICENSE IN x"}', "LICENSE": MIT}, "MIT"),
+            ({"package.json": '{"license": {"type": "ISC"}}', "LICENSE": MIT}, "MIT"),
+            ({"package.json": "[" * 100_000, "LICENSE": MIT}, "MIT"),
         ],
     )
     def test_a_checkout_has_the_licence_of_the_nearest_file(

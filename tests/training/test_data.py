@@ -190,9 +190,10 @@ def test_docstrings_of_other_languages_become_queries(tmp_path: Path) -> None:
         {"code": "int x;", "language": "java", "docstring": "Get."},
     ]
     data = read(write(tmp_path / "codes.jsonl", rows), pairs="docstrings")
-    expected = ["function f(a) {\n  return a;\n}", "f(a: A) {\n  return a;\n}", "SELECT 1"]
     assert list_pairs(data) == [
-        (query, code, 1) for query, code in zip(("Add.", "Get it.", "Get one."), expected, strict=True)
+        ("Add.", "function f(a) {\n  return a;\n}", 1),
+        ("Get it.", "f(a: A) {\n  return a;\n}", 1),
+        ("Get one.", "SELECT 1", 1),
     ]
     assert (data.languages, len(data.notes)) == (["javascript", "typescript", "sql"], 3)
 
