@@ -14,7 +14,6 @@ from agent.cli.text import Console, one_line, print_json, print_table, print_tex
 from agent.corpus.code import CodeSummary, extract_codes, format_place
 from agent.corpus.filters import FILTERS, NOT_PARSED, TRANSCRIPT
 from agent.corpus.output import get_removed_path, open_output
-from agent.corpus.recognition import is_installed
 from agent.corpus.sources import NOTEBOOK, SKIPPED, TESTS, SourceFile, find_languages, list_sources
 from agent.errors import ConfigError, UsageError
 from agent.text import build_table, plural
@@ -95,7 +94,7 @@ def _print(out: Path, files: int, left_out: Mapping[str, int], summary: CodeSumm
     removed_out = get_removed_path(out)
     if more := summary.damaged.total() - len(summary.first_damaged):
         print_text(console, f"and {plural(more, 'more problem')}, listed in {removed_out}")
-    if summary.removed.keys() & {NOT_PARSED, TRANSCRIPT} and not is_installed():
+    if summary.removed.keys() & {NOT_PARSED, TRANSCRIPT} and not summary.recognised:
         print_text(console, "To learn the language of code that does not parse, install the extra 'detect'.")
     print_text(console, f"functions: {out}\nremoved: {removed_out}")
     if summary.kept:

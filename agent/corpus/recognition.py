@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from agent.types import normalise_language
@@ -12,21 +11,17 @@ if TYPE_CHECKING:
     from magika import Magika
 
 
-def is_installed() -> bool:
-    """Return whether the extra with magika is installed."""
-    return find_spec("magika") is not None
-
-
 def recognise_language(code: str) -> str | None:
     """Return the language of code, or None if magika is not installed. Text in no recognised language is `txt`."""
-    if not is_installed():
-        return None
-    result = _load_model().identify_bytes(code.encode("utf-8", "replace"))
-    return normalise_language(str(result.output.label))
+    model = _load_model()
+    result = model and model.identify_bytes(code.encode("utf-8", "replace"))
+    return normalise_language(str(result.output.label)) if result else None
 
 
 @cache
-def _load_model() -> Magika:
-    from magika import Magika
-
+def _load_model() -> Magika | None:
+    try:
+        from magika import Magika
+    except ImportError:
+        return None
     return Magika()

@@ -33,7 +33,7 @@ _OF_PROGRAM = re.compile(
 )
 """Errors about the tables and functions that the program provides."""
 _START = re.compile(
-    r"\(|ALTER|ANALYZE|ATTACH|BEGIN|CALL|COMMENT|COMMIT|COPY|CREATE|DECLARE|DELETE|DELIMITER|DESC|DESCRIBE|DROP|END|EXEC"
+    r"[(;]|ALTER|ANALYZE|ATTACH|BEGIN|CALL|COMMENT|COMMIT|COPY|CREATE|DECLARE|DELETE|DELIMITER|DESC|DESCRIBE|DROP|END|EXEC"
     r"|EXECUTE|EXPLAIN|GO|GRANT|IF|INSERT|LOAD|LOCK|MERGE|PRAGMA|PRINT|REPLACE|REVOKE|ROLLBACK|SELECT|SET|SHOW|START"
     r"|TRUNCATE|UPDATE|USE|VACUUM|VALUES|WITH",
     re.IGNORECASE,
@@ -119,7 +119,7 @@ yours. Include rows that almost qualify, equal values and NULLs. Sort the rows u
         source = normalise(source)
         if len(source) > limit:
             raise ValueError(f"it has {len(source):,} characters; the limit is {limit:,}")
-        word = next((token[0] for token in find_tokens(source)), "(")
+        word = next((token[0] for token in find_tokens(source)), ";")
         if not _START.fullmatch(word):
             raise ValueError(f"no statement starts with {word[:40]!r}")
         is_complete = sqlite3.complete_statement

@@ -119,11 +119,13 @@ def test_mutants_change_one_token(code: str, mutants: list[str]) -> None:
 
 
 def test_an_outline_lists_statements_with_their_comments() -> None:
-    source = "-- Users by age.\n/* Oldest first. */\nCREATE VIEW IF NOT EXISTS by_age AS\nSELECT * FROM u;\n;\nselect 1"
+    source = (
+        ";\n-- Users by age.\n/* Oldest first. */\nCREATE VIEW IF NOT EXISTS by_age AS\nSELECT * FROM u;\n;\nselect 1"
+    )
     view = "CREATE VIEW IF NOT EXISTS by_age AS\nSELECT * FROM u;"
     assert list(sql.outline(source)) == [
-        FoundFunction("by_age", None, "Users by age.\nOldest first.", view, 3, 4),
-        FoundFunction("select", None, None, "select 1", 6, 6),
+        FoundFunction("by_age", None, "Users by age.\nOldest.", view, 4, 5),
+        FoundFunction("select", None, None, "select 1", 7, 7),
     ]
 
 
