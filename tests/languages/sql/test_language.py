@@ -124,7 +124,7 @@ def test_an_outline_lists_statements_with_their_comments() -> None:
     )
     view = "CREATE VIEW IF NOT EXISTS by_age AS\nSELECT * FROM u;"
     assert list(sql.outline(source)) == [
-        FoundFunction("by_age", None, "Users by age.\nOldest.", view, 4, 5),
+        FoundFunction("by_age", None, "Users by age.\nOldest first.", view, 4, 5),
         FoundFunction("select", None, None, "select 1", 7, 7),
     ]
 
