@@ -15,6 +15,7 @@ from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, one_line, print_json, print_text
 from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable, UsageError
+from agent.sandbox.dependencies.npm import Npm
 from agent.sandbox.dependencies.store import HasStore, Store, StoredEnvironment, discard, shrink
 from agent.sandbox.dependencies.uv import Uv
 from agent.sandbox.select import BACKENDS, BackendFactory, build_unavailable_error, choose
@@ -52,9 +53,10 @@ def show(options: EnvOptions, *, as_json: bool, backends: Mapping[str, BackendFa
         return
     for name, place, stored in contents:
         print_text(Console(), f"{name}: {place}: {_summarise(stored)}")
-    uv = Uv()
-    downloads = uv.measure_cache()
-    print_text(Console(), f"downloads: {uv.cache}: {_format_size(downloads)}")
+    downloads = 0
+    for tool in (Uv(), Npm()):
+        downloads += (size := tool.measure_cache())
+        print_text(Console(), f"downloads: {tool.cache}: {_format_size(size)}")
     print_text(Console(), f"total: {_format_size(downloads + sum(entry.stored.size for entry in entries))}")
 
 
@@ -96,16 +98,18 @@ def prune(
             return [Entry(name, store.location, stored) for name, store in stores for stored in await remove(store)]
 
     removed = run_interruptible(remove_all())
-    uv = Uv()
-    downloads = uv.measure_cache() if older_than is None else 0
-    if downloads > limit and not dry_run:
-        run_interruptible(uv.empty_cache())
+    downloads = 0
+    for tool in (Uv(), Npm()):
+        size = tool.measure_cache() if older_than is None else 0
+        downloads += size if size > limit else 0
+        if size > limit and not dry_run:
+            run_interruptible(tool.empty_cache())
     _print(removed, as_json=as_json)
     if as_json:
         return
     verb = "to remove" if dry_run else "removed"
     print_text(Console(), f"{verb}: {_summarise(entry.stored for entry in removed)}")
-    if downloads > limit:
+    if downloads:
         print_text(Console(), f"{verb}: {_format_size(downloads)} of downloads")
 
 

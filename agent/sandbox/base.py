@@ -164,7 +164,7 @@ class CommandResult:
 class Environment:
     """A set of installed distributions. Pass `key` to `SandboxJob`.
 
-    `installed` contains sorted `name==version` strings.
+    `installed` contains sorted `name==version` strings, or `name@version` for npm packages.
     """
 
     key: str
@@ -225,7 +225,9 @@ class EnvironmentBuilder(ABC):
 
     @abstractmethod
     async def build(self, requirements: Sequence[str]) -> Environment:
-        """Return the environment for these PEP 508 requirements, building it if needed.
+        """Return the environment for these requirements, building it if needed.
+
+        Requirements have the format of PEP 508, or `name@range` for npm packages.
 
         The store keeps the environment until `release` is called.
 

@@ -1,7 +1,7 @@
 """Parses the commands that the model suggests to repair a program. No command is passed to a shell.
 
-A `pip install` command becomes requirements for the environment builder. Commands that cannot work in a sandbox are
-refused with a reason for the model. All other commands run in the pair's sandbox.
+A `pip install` or `npm install` command becomes requirements for the environment builder. Commands that cannot work in
+a sandbox are refused with a reason for the model. All other commands run in the pair's sandbox.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from agent.sandbox.base import Packages
 from agent.sandbox.dependencies.imports import find_distribution
+from agent.sandbox.dependencies.npm import parse_word
 from agent.sandbox.dependencies.requirements import MalformedRequirement, normalise_requirement, parse_requirement
 
 MAX_COMMANDS = 10
@@ -22,7 +23,7 @@ _MAX_REQUIREMENTS = 20
 
 @dataclass(frozen=True)
 class Install:
-    """A request to install at least one distribution. Each requirement may have extras and version specifiers."""
+    """A request to install at least one distribution or npm package. Requirements may have extras and versions."""
 
     requirements: tuple[str, ...]
 
@@ -50,6 +51,7 @@ _NO_SHELL = (
 _EMPTY = Refuse("the command is empty")
 _PACKAGES = "only Python packages can be installed, with `pip install NAME`"
 _NETWORK = "the sandbox has no network; install Python packages with `pip install NAME`"
+_NPM_PACKAGES = "there is no network, and only npm packages can be installed, with `npm install NAME`"
 _PRIVILEGES = "commands run as an unprivileged user and cannot switch to another user; omit this command"
 NO_NPM = "npm packages cannot be installed yet"
 _OTHER_PACKAGES: Mapping[Packages | None, str] = {"npm": NO_NPM, None: "no packages can be installed for this language"}
@@ -71,9 +73,10 @@ _REFUSED: Mapping[str, str] = {
     for name in names.split()
 }
 
-_PROMPT = re.compile(r"(?:\$|%)\s+|[!%]\s*(?=\w)|#\s+(?=(?:sudo|pip3?|python3?|uv|apt|apt-get)\s)")
+_PROMPT = re.compile(r"(?:\$|%)\s+|[!%]\s*(?=\w)|#\s+(?=(?:sudo|pip3?|python3?|uv|npm|apt|apt-get)\s)")
 _PYTHON = re.compile(r"(?:python|pypy)(?:\d+(?:\.\d+)?)?|py")
 _PIP = re.compile(r"pip(?:\d+(?:\.\d+)?)?")
+_NPM, _NPM_VERBS = ("npm", "yarn", "pnpm"), ("install", "i", "add")
 _ASSIGNMENT = re.compile(r"\w+=")
 
 _FLAGS = """
@@ -89,22 +92,24 @@ _IGNORED_FLAGS = frozenset(_FLAGS.split())
 _IGNORED_WITH_VALUE = frozenset(_WITH_VALUE.split())
 
 
-def read_commands(commands: Iterable[str], packages: Packages | None = "pypi") -> tuple[tuple[str, Plan], ...]:
-    """Return the planned steps in order, each with its source text. `packages` is the ecosystem of the program.
+def read_commands(commands: Iterable[str], ecosystem: str | None = None) -> tuple[tuple[str, Plan], ...]:
+    """Return the planned steps in order, each with its source text.
+
+    If `ecosystem` is `npm`, npm packages can be installed instead of Python packages.
 
     Every line is a separate step. A line such as `a && b` becomes two steps, or one refusal if either part is refused.
     Blank lines and comments are skipped. After `MAX_COMMANDS` steps, a single refusal replaces the remaining steps.
     """
     steps: list[tuple[str, Plan]] = []
     for text in commands:
-        for part in _iterate_parts(text, packages):
+        for part in _iterate_parts(text, ecosystem):
             if len(steps) == MAX_COMMANDS:
                 return (*steps, (part, Refuse(f"only the first {MAX_COMMANDS} commands of a reply are run")))
-            steps.append((part, plan(part, packages)))
+            steps.append((part, plan(part, ecosystem)))
     return tuple(steps)
 
 
-def plan(command: str, packages: Packages | None = "pypi") -> Plan:
+def plan(command: str, ecosystem: str | None = None) -> Plan:
     """Parse one command and decide what to do with it. Never raises."""
     if len(command) > MAX_LENGTH:
         return Refuse(f"the command has {len(command)} characters; at most {MAX_LENGTH} are allowed")
@@ -125,12 +130,25 @@ def plan(command: str, packages: Packages | None = "pypi") -> Plan:
     if not all(word.replace("\n", "").replace("\t", "").isprintable() for word in words):
         return Refuse("the command contains unprintable characters")
     pip_words = _strip_installer(words)
-    if pip_words is not None:
-        return _plan_pip(pip_words, operators) if packages == "pypi" else Refuse(f"pip: {_OTHER_PACKAGES[packages]}")
-    return _plan_run(words, operators, packages)
+    if ecosystem == "npm":
+        if words[0] in _NPM:
+            return _plan_npm(words[1:])
+        if pip_words is not None or _REFUSED.get(words[0]) in (_PACKAGES, _NETWORK):
+            return Refuse(_NPM_PACKAGES)
+    elif pip_words is not None:
+        return _plan_pip(pip_words, operators)
+    return _plan_run(words, operators)
 
 
-def _plan_run(words: list[str], operators: frozenset[str], packages: Packages | None) -> Plan:
+def _plan_npm(words: list[str]) -> Plan:
+    verbs = [word for word in words if not word.startswith("-")]
+    requirements = [parse_word(word) for word in verbs[1:]]
+    if len(verbs) < 2 or verbs[0] not in _NPM_VERBS or None in requirements or len(verbs) > _MAX_REQUIREMENTS + 1:
+        return Refuse(f"{_NPM_PACKAGES} or `npm install NAME@VERSION`, at most {_MAX_REQUIREMENTS} packages at a time")
+    return Install(tuple(dict.fromkeys(filter(None, requirements))))
+
+
+def _plan_run(words: list[str], operators: frozenset[str]) -> Plan:
     if _ASSIGNMENT.match(words[0]):
         return Refuse(_SHELL_STATE)
     program = words[0].rpartition("/")[2]
@@ -242,7 +260,7 @@ def _find_operators(tokens: Iterable[tuple[str, str]]) -> frozenset[str]:
     return frozenset(operators)
 
 
-def _iterate_parts(text: str, packages: Packages | None) -> Iterator[str]:
+def _iterate_parts(text: str, ecosystem: str | None) -> Iterator[str]:
     """Split a text at unquoted newlines, and split each line at `&&` unless one of the line's parts is refused.
 
     Blank lines and comments are skipped.
@@ -253,7 +271,7 @@ def _iterate_parts(text: str, packages: Packages | None) -> Iterator[str]:
         return
     for line in _split_at(text, "\n"):
         parts = _split_at(line, "&&")
-        simple = all(not isinstance(plan(part, packages), Refuse) for part in parts)
+        simple = all(not isinstance(plan(part, ecosystem), Refuse) for part in parts)
         yield from parts if simple else [line]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from agent.errors import DependencyUnavailable
-from agent.sandbox.base import Command, Environment, Packages
-from agent.sandbox.commands import NO_NPM
+from agent.sandbox.base import Command, Environment
+from agent.sandbox.dependencies.npm import is_npm
 from agent.sandbox.session import SandboxSession
 
 
@@ -54,7 +54,8 @@ class Installer:
         If `separately` is true, requirements that cannot be installed together are installed one by one.
         """
         combined = dict.fromkeys((*(() if current is None else current.requirements), *requirements))
-        command = command or "pip install " + " ".join(requirements)
+        tool = "npm" if all(map(is_npm, requirements)) else "pip"
+        command = command or f"{tool} install {' '.join(requirements)}"
         try:
             environment = await self.session.build_environment(tuple(combined))
         except DependencyUnavailable as error:

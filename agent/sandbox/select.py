@@ -20,6 +20,7 @@ from agent.sandbox.base import Notify, SandboxBackend, SandboxLimits
 from agent.sandbox.dependencies.checkouts import Checkouts
 from agent.sandbox.dependencies.environments import DependencyPolicy
 from agent.sandbox.dependencies.index_rule import IndexRule
+from agent.sandbox.dependencies.npm import Npm, NpmRule
 from agent.sandbox.dependencies.package_index import PackageIndex
 from agent.sandbox.dependencies.requirements import read_requirements
 from agent.sandbox.mounts import read_mounts
@@ -40,7 +41,7 @@ def _build_backend(name: str, config: SandboxConfig, *, apply_rule: bool = True)
         build_limits(config),
         dependency_policy=build_dependency_policy(config)
         if apply_rule
-        else replace(build_dependency_policy(config), rule=None),
+        else replace(build_dependency_policy(config), rule=None, npm_rule=None),
         mounts=read_mounts(config.mount_ro),
         python=config.python,
         pool=config.pool,
@@ -98,8 +99,10 @@ def build_dependency_policy(config: SandboxConfig) -> DependencyPolicy:
     base = () if config.requirements is None else read_requirements(Path(config.requirements))
     exclude_newer = None if config.exclude_newer is None else read_moment(config.exclude_newer)
     checkouts = None if config.checkouts is None else Checkouts(Path(config.checkouts))
-    rule, limit = build_rule(config), config.store_mb << 20
-    return DependencyPolicy(config.install_packages, rule, limit, base, exclude_newer, checkouts)
+    npm_rule = NpmRule(Npm() if config.index_rule and config.install_packages else None)
+    return DependencyPolicy(
+        config.install_packages, build_rule(config), npm_rule, config.store_mb << 20, base, exclude_newer, checkouts
+    )
 
 
 def read_moment(text: str) -> datetime:

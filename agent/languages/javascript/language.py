@@ -141,8 +141,8 @@ class JavaScriptLanguage(TreeLanguage):
         return tuple(dict.fromkeys((*missing, *program.imports))) if missing else ()
 
     def requirement(self, import_name: str) -> str | None:
-        """Return the package that provides an import."""
-        return get_package(import_name)
+        """Return the npm requirement for the package that provides an import."""
+        return f"{get_package(import_name)}@latest"
 
     def _check_declarations(self, placement: Placement) -> None:
         """Refuse a name that the program and the snippet declare in one scope, which Node refuses as well."""

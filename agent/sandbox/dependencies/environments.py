@@ -27,6 +27,7 @@ from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.base import Checkout, Environment, EnvironmentBuilder
 from agent.sandbox.dependencies.checkouts import Checkouts, is_checkout
 from agent.sandbox.dependencies.index_rule import IndexRule
+from agent.sandbox.dependencies.npm import Npm, get_name, is_npm
 from agent.sandbox.dependencies.package_index import IndexBreaker
 from agent.sandbox.dependencies.requirements import MalformedRequirement, parse_requirement
 from agent.sandbox.dependencies.store import Store, shrink
@@ -56,6 +57,7 @@ class DependencyPolicy:
         network: whether to query indexes. If false, only packages in the download cache or in local folders are
             installed.
         rule: the index rule, which every requested distribution must pass. None allows all distributions.
+        npm_rule: the index rule for npm packages.
         limit: the maximum size of the store, in bytes. Builds remove unused environments until the store fits, and
             empty the download cache if it exceeds the same limit. 0 means no limit.
         base_requirements: the user's requirements. Every environment contains them, and the index rule does not apply
@@ -66,6 +68,7 @@ class DependencyPolicy:
 
     network: bool = True
     rule: IndexRule | None = None
+    npm_rule: IndexRule | None = None
     limit: int = 0
     base_requirements: tuple[str, ...] = ()
     exclude_newer: datetime | None = None
@@ -73,9 +76,10 @@ class DependencyPolicy:
 
 
 class WheelEnvironments(EnvironmentBuilder):
-    """Builds environments with uv and publishes them in a backend's store, as `policy` permits.
+    """Builds environments with uv and npm and publishes them in a backend's store, as `policy` permits.
 
-    A requirement such as `owner/name==COMMIT` or `owner/name==COMMIT:FOLDER` is a repository at a commit, without its
+    A requirement such as `name@range` is an npm package. npm packages are in the environment's folder `node_modules`. A
+    requirement such as `owner/name==COMMIT` or `owner/name==COMMIT:FOLDER` is a repository at a commit, without its
     dependencies.
 
     Files in the `resolutions` folder map requirements and package sources to environment keys. Permanent errors are
@@ -88,6 +92,7 @@ class WheelEnvironments(EnvironmentBuilder):
         *,
         policy: DependencyPolicy = DependencyPolicy(),
         uv: Uv | None = None,
+        npm: Npm | None = None,
         resolutions: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -95,6 +100,7 @@ class WheelEnvironments(EnvironmentBuilder):
         self._policy = policy
         self.base_requirements = policy.base_requirements
         self._uv = uv or Uv()
+        self._npm = npm or Npm()
         self._resolutions = resolutions or get_user_cache() / "answers"
         self._clock = clock
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
@@ -105,7 +111,7 @@ class WheelEnvironments(EnvironmentBuilder):
         self._grown = False
 
     async def build(self, requirements: Sequence[str]) -> Environment:
-        """Return the environment for PEP 508 requirements, building it on first use. Call `release` after use.
+        """Return the environment for PEP 508 and npm requirements, building it on first use. Call `release` after use.
 
         Raises:
             DependencyUnavailable: a requirement is malformed, unknown or forbidden by the index rule; a wheel is
@@ -114,7 +120,7 @@ class WheelEnvironments(EnvironmentBuilder):
         """
         try:
             texts = (*self.base_requirements, *requirements)
-            request = tuple(sorted({text if is_checkout(text) else str(parse_requirement(text)) for text in texts}))
+            request = tuple(sorted({str(parse_requirement(text)) if _is_pypi(text) else text for text in texts}))
         except MalformedRequirement as error:
             raise DependencyUnavailable(str(error)) from None
         for _attempt in range(_ATTEMPTS):
@@ -189,8 +195,9 @@ class WheelEnvironments(EnvironmentBuilder):
         # a later build will shrink the store again, so a failure here must not fail a pair
         with suppress(SandboxError):
             await shrink(self._store, self._policy.limit)
-        if await asyncio.to_thread(self._uv.measure_cache) > self._policy.limit:
-            await self._uv.empty_cache()
+        for tool in (self._uv, self._npm):
+            if await asyncio.to_thread(tool.measure_cache) > self._policy.limit:
+                await tool.empty_cache()
 
     async def _find_or_install(self, requirements: tuple[str, ...]) -> str:
         """Reuse an earlier resolution or install the requirements. Return the key of the published environment."""
@@ -223,40 +230,52 @@ class WheelEnvironments(EnvironmentBuilder):
         """
         exclude_newer = "" if self._policy.exclude_newer is None else self._policy.exclude_newer.isoformat()
         sources = ["first-index", *self._uv.sources().redacted_urls]
+        sources += [self._npm.registry] if any(map(is_npm, requirements)) else []
         parameters = [requirements, str(self._store.interpreter), exclude_newer, sources, self._policy.rule is not None]
         return self._resolutions / f"{hashlib.sha256(json.dumps(parameters).encode()).hexdigest()}.json"
 
     async def _apply_rule(self, requirements: Sequence[str]) -> None:
         exempt = {canonicalize_name(Requirement(text).name) for text in self.base_requirements}
-        for name in (Requirement(text).name for text in requirements if not is_checkout(text)):
-            if self._policy.rule is not None and canonicalize_name(name) not in exempt:
-                reason = await self._policy.rule.find_refusal(name)
-                if reason is not None:
-                    raise DependencyUnavailable(reason)
+        for text in requirements:
+            if is_npm(text):
+                rule, name = self._policy.npm_rule, get_name(text)
+            elif is_checkout(text) or canonicalize_name(name := Requirement(text).name) in exempt:
+                continue
+            else:
+                rule = self._policy.rule
+            if rule is not None and (reason := await rule.find_refusal(name)) is not None:
+                raise DependencyUnavailable(reason)
 
     async def _install(self, requirements: Sequence[str]) -> str:
         """Install requirements and publish the environment. Return its key."""
         repositories = [text for text in requirements if is_checkout(text)]
-        distributions = [text for text in requirements if not is_checkout(text)]
+        distributions = [text for text in requirements if _is_pypi(text)]
+        packages = [text for text in requirements if is_npm(text)]
         async with self._slots:
             tree = self._store.staging / secrets.token_hex(8)
             target = Target(self._store.interpreter, self._store.python, self._policy.exclude_newer)
+            offline = not self._policy.network
             await asyncio.to_thread(remove_stale, self._store.staging)
             reporting = asyncio.ensure_future(self._report_progress(requirements))
             try:
                 lock: tuple[str, ...] = ()
                 if distributions:
                     with self._breaker.guard():
-                        lock = await self._uv.install(distributions, target, tree, offline=not self._policy.network)
-                if not (lock or repositories):
+                        lock = await self._uv.install(distributions, target, tree, offline=offline)
+                hashes = dict[str, str]()
+                if packages:
+                    before = target.exclude_newer
+                    hashes = await self._npm.install(packages, target.tag, tree, before=before, offline=offline)
+                if not (lock or repositories or packages):
                     raise DependencyUnavailable("the markers of all requirements exclude this interpreter")
-                key = await asyncio.to_thread(_hash_tree, tree, "\n".join((str(target.tag), *repositories)))
+                parameters = (str(target.tag), *repositories, *(f"{name} {hash_}" for name, hash_ in hashes.items()))
+                key = await asyncio.to_thread(_hash_tree, tree, "\n".join(parameters))
                 if await self._store.find_lock(key) is None:
                     for repository in repositories:
                         if (checkouts := self._policy.checkouts) is None:
                             raise DependencyUnavailable(f"{repository} needs a clone (sandbox.checkouts)")
                         await asyncio.to_thread(checkouts.export, repository, tree)
-                    await self._store.publish(tree, key, sorted((*lock, *repositories)))
+                    await self._store.publish(tree, key, sorted((*lock, *repositories, *hashes)))
                 self._grown = True
                 return key
             finally:
@@ -271,6 +290,10 @@ class WheelEnvironments(EnvironmentBuilder):
             await asyncio.sleep(REPORT_INTERVAL)
 
 
+def _is_pypi(requirement: str) -> bool:
+    return not (is_checkout(requirement) or is_npm(requirement))
+
+
 def _read_resolution(path: Path) -> tuple[str, float]:
     """Return the environment key and the time in a resolution file. The key is empty if the file is not valid."""
     with suppress(OSError, ValueError, TypeError):  # missing, damaged or half written
@@ -283,7 +306,8 @@ def _read_resolution(path: Path) -> tuple[str, float]:
 def _hash_tree(tree: Path, parameters: str) -> str:
     """Return the key of an installed tree: a hash of its RECORD files, which contain the hash of every file.
 
-    `parameters` is hashed, too: the interpreter, and the repositories, whose commits identify their files.
+    `parameters` is hashed, too: the interpreter, the repositories, whose commits identify their files, and the npm
+    packages with the hashes of their archives.
     """
     digest = hashlib.sha256(parameters.encode())
     for record in sorted(tree.glob("*.dist-info/RECORD")):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
+from typing import ClassVar, Protocol
 
 from packaging.requirements import Requirement
-from packaging.utils import InvalidName, NormalizedName, canonicalize_name
+from packaging.utils import NormalizedName, canonicalize_name
 
 from agent.errors import DependencyUnavailable
 from agent.sandbox.dependencies.imports import (
@@ -17,7 +18,7 @@ from agent.sandbox.dependencies.imports import (
     find_requirement,
     is_stdlib,
 )
-from agent.sandbox.dependencies.package_index import PackageIndex
+from agent.sandbox.dependencies.package_index import Project
 
 MIN_AGE = timedelta(days=730)
 """Minimum age of a project's first upload."""
@@ -26,6 +27,19 @@ MIN_RELEASES = 5
 """Minimum number of releases of a project, excluding yanked ones."""
 
 _MAX_NAME_LENGTH = 100
+
+_ALLOWED = frozenset(canonicalize_name(Requirement(text).name) for text in DISTRIBUTIONS.values()) | frozenset(
+    canonicalize_name(name) for name in WHEEL_SUBSTITUTES.values()
+)
+_NAMESPACES = frozenset(name.partition(".")[0] for name in DISTRIBUTIONS if "." in name)
+_NAMES = sorted(_ALLOWED | {canonicalize_name(name) for name in (*DISTRIBUTIONS, *WHEEL_SUBSTITUTES)})
+
+
+class ProjectIndex(Protocol):
+    """Looks up projects, like `PackageIndex`."""
+
+    async def find_project(self, name: NormalizedName) -> Project | None:
+        """Return a project, or None if no index has it."""
 
 
 class IndexRule:
@@ -39,10 +53,13 @@ class IndexRule:
     A distribution outside the map is assumed to provide a single import name, which equals the distribution's name.
     """
 
-    def __init__(self, index: PackageIndex | None, *, clock: Callable[[], float] = time.time) -> None:
+    allowed: ClassVar[Collection[str]] = _ALLOWED
+    names: ClassVar[Collection[str]] = _NAMES
+
+    def __init__(self, index: ProjectIndex | None, *, clock: Callable[[], float] = time.time) -> None:
         self._index = index
         self._clock = clock
-        self._verdicts: dict[NormalizedName, str | None] = {}
+        self._verdicts: dict[str, str | None] = {}
 
     async def resolve(self, import_name: str) -> str | None:
         """Return the requirement that provides an import name, or None if no distribution is known to provide it.
@@ -72,20 +89,28 @@ class IndexRule:
             DependencyUnavailable: the index does not respond or denies access. The error is marked as `temporary`.
         """
         try:
-            name = canonicalize_name(distribution[: _MAX_NAME_LENGTH + 1], validate=True)
-        except InvalidName:
+            name = self.normalise(distribution[: _MAX_NAME_LENGTH + 1])
+        except ValueError:
             return f"{distribution[:_MAX_NAME_LENGTH]!r} is not a valid distribution name"
-        if name in _ALLOWED:
+        if name in self.allowed:
             return None
         if name not in self._verdicts:
             reason = await self._judge(name)
             self._verdicts[name] = None if reason is None else f"{name[:_MAX_NAME_LENGTH]}: {reason}"
         return self._verdicts[name]
 
-    async def _judge(self, name: NormalizedName) -> str | None:
+    def normalise(self, name: str) -> str:
+        """Return the normalised form of a distribution's name.
+
+        Raises:
+            ValueError: the name is not valid.
+        """
+        return canonicalize_name(name, validate=True)
+
+    async def _judge(self, name: str) -> str | None:
         if len(name) > _MAX_NAME_LENGTH:
             return f"not installed because the name is longer than {_MAX_NAME_LENGTH} characters"
-        if similar := next((known_name for known_name in _NAMES if is_within_one_edit(name, known_name)), None):
+        if similar := next((known for known in self.names if is_within_one_edit(name.lower(), known)), None):
             return f"not installed because the name equals or resembles the known name {similar!r}"
         if self._index is None:
             return (
@@ -93,7 +118,7 @@ class IndexRule:
                 "sandbox.install_packages"
             )
         try:
-            project = await self._index.find_project(name)
+            project = await self._index.find_project(NormalizedName(name))
         except DependencyUnavailable as error:
             if error.temporary:
                 raise
@@ -122,10 +147,3 @@ def is_within_one_edit(first: str, second: str) -> bool:
         return short[start:] == long[start + 1 :]
     with_swap = short[:start] + short[start : start + 2][::-1] + short[start + 2 :]
     return short[start + 1 :] == long[start + 1 :] or with_swap == long
-
-
-_ALLOWED = frozenset(canonicalize_name(Requirement(text).name) for text in DISTRIBUTIONS.values()) | frozenset(
-    canonicalize_name(name) for name in WHEEL_SUBSTITUTES.values()
-)
-_NAMESPACES = frozenset(name.partition(".")[0] for name in DISTRIBUTIONS if "." in name)
-_NAMES = sorted(_ALLOWED | {canonicalize_name(name) for name in (*DISTRIBUTIONS, *WHEEL_SUBSTITUTES)})

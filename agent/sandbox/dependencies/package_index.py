@@ -29,11 +29,11 @@ from agent.sandbox.dependencies.sources import PackageSources, read_sources
 BREAK_SECONDS = 60.0
 """Seconds to wait after a temporary error before the next request to an index."""
 
-UNREACHABLE = "the package index cannot be reached: check the network, the certificates and pip's settings"
-REFUSED = "the package index denied access: check the credentials in pip's settings"
+UNREACHABLE = "the package index cannot be reached: check the network, the certificates and the settings of pip or npm"
+REFUSED = "the package index denied access: check the credentials in the settings of pip or npm"
 
 _JSON = "application/vnd.pypi.simple.v1+json"
-_SYSTEM_CERTIFICATES = (
+SYSTEM_CERTIFICATES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
@@ -157,7 +157,7 @@ def _fetch_page(index: str, name: NormalizedName, sources: PackageSources) -> tu
     import requests  # importing requests takes 0.1 s
 
     url = urlsplit(index)
-    verify = sources.certificates or next(filter(os.path.exists, _SYSTEM_CERTIFICATES), True)
+    verify = sources.certificates or next(filter(os.path.exists, SYSTEM_CERTIFICATES), True)
     if {url.hostname, url.netloc.rpartition("@")[2]} & set(sources.trusted_hosts):
         verify = False
     deadline = time.monotonic() + _TIMEOUT

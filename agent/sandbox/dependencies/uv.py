@@ -10,7 +10,6 @@ import asyncio
 import os
 import re
 import shutil
-import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,10 +23,10 @@ from uv import find_uv_bin
 from agent.errors import DependencyUnavailable, SandboxError
 from agent.sandbox.dependencies.package_index import REFUSED, UNREACHABLE
 from agent.sandbox.dependencies.sources import PackageSources, read_sources
+from agent.sandbox.dependencies.tool import HostTool
 from agent.sandbox.folders import get_shared_cache
 from agent.sandbox.interpreter import InterpreterTag, find_interpreter
 
-_POLL_SECONDS = 0.5
 _STALE_SECONDS = 24 * 3600.0
 _MAX_MESSAGE_LENGTH = 600
 _GLIBC = (40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 28, 17)
@@ -35,8 +34,6 @@ _GLIBC = (40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 28, 17)
 
 _UNREACHABLE = re.compile(r"Request failed|Failed to fetch|error sending request|timed out|dns error|HTTP status", re.I)
 _REFUSED = re.compile(r"\b(401 Unauthorized|403 Forbidden|407 Proxy)")
-_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?", re.DOTALL)
-_WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
@@ -78,11 +75,8 @@ def _find_platform(tag: InterpreterTag) -> str | None:
     return None if glibc_minor is None else f"{tag.machine}-manylinux_2_{glibc_minor}"
 
 
-class Uv:
-    """Runs uv with a cache in the folder `root`. All runs share the default folder.
-
-    An installation is stopped after `seconds`, or when a disk that uv writes to has fewer than `min_free` bytes left.
-    """
+class Uv(HostTool):
+    """Runs uv with a cache in the folder `root`. All runs share the default folder."""
 
     def __init__(
         self,
@@ -92,11 +86,8 @@ class Uv:
         seconds: float = 900.0,
         min_free: int = 1 << 30,
     ) -> None:
-        self.root = root or get_shared_cache() / "uv"
-        self.cache = self.root / "cache"
+        super().__init__(root or get_shared_cache() / "uv", seconds, min_free)
         self.sources = sources
-        self._seconds = seconds
-        self._min_free = min_free
 
     async def install(
         self, requirements: Sequence[str], target: Target, into: Path, *, offline: bool = False
@@ -140,41 +131,13 @@ class Uv:
         command += [f"--find-links={folder}" for folder in sources.folders]
         command += ["--offline"] if offline else []
         home = {"PATH": os.defpath, "HOME": str(self.root), "UV_PYTHON_DOWNLOADS": "never", "UV_HTTP_RETRIES": "1"}
-        return await self._watch([*command, "--", *requirements], {**home, **sources.environment}, into)
+        environment = {**home, **sources.environment}
+        exit_code, _output, text = await self.watch([*command, "--", *requirements], environment, self.root, into)
+        return exit_code, text
 
-    async def _watch(self, command: Sequence[str], environment: dict[str, str], into: Path) -> tuple[int, str]:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=self.root,
-            env=environment,
-            start_new_session=True,
-        )
-        communication = asyncio.ensure_future(process.communicate())
-        deadline = time.monotonic() + self._seconds
-        problem = None
-        try:
-            while not communication.done() and (problem := self._find_problem(deadline, into)) is None:
-                await asyncio.wait({communication}, timeout=_POLL_SECONDS)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            stderr = (await asyncio.shield(communication))[1]
-        if problem is not None:
-            await self._manage_cache("prune")  # the killed uv process may have left partly unpacked files
-            raise DependencyUnavailable(problem)
-        assert process.returncode is not None
-        return process.returncode, mask_secrets(stderr.decode("utf-8", "replace"))
-
-    def _find_problem(self, deadline: float, into: Path) -> str | None:
-        """Return the reason why the installation must be stopped, or None if it may continue."""
-        if time.monotonic() > deadline:
-            return f"the installation exceeded the time limit of {self._seconds:g} seconds for one environment"
-        if min(shutil.disk_usage(folder).free for folder in (self.cache, into)) < self._min_free:
-            return f"the installation was stopped because the disk has less than {self._min_free >> 20} MB left"
-        return None
+    async def clean_up(self) -> None:
+        """Remove partly unpacked files, which a killed uv process may have left in the cache."""
+        await self._manage_cache("prune")
 
     async def empty_cache(self) -> None:
         """Wait for running installations, then empty the cache. All cached files can be downloaded again."""
@@ -184,15 +147,6 @@ class Uv:
         command = [find_uv_bin(), "cache", verb, "--no-config", "--quiet", "--cache-dir", str(self.cache)]
         process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
         await process.wait()
-
-    def measure_cache(self) -> int:
-        """Return the size of the cache in bytes."""
-        size = 0
-        for parent, _folders, names in os.walk(self.cache):
-            for name in names:
-                with suppress(OSError):
-                    size += Path(parent, name).lstat().st_size
-        return size
 
 
 def build_error(text: str) -> DependencyUnavailable:
@@ -216,20 +170,6 @@ def build_error(text: str) -> DependencyUnavailable:
     if "filtered by `exclude-newer`" in hints:
         message = f"no version was uploaded before the date of sandbox.exclude_newer: {message}"
     return DependencyUnavailable(message or "uv failed without an error message")
-
-
-def mask_secrets(text: str) -> str:
-    """Remove escape sequences and control characters from a text, and mask credentials in its URLs."""
-    text = _ESCAPE.sub("", text).replace("\r\n", "\n")
-    text = "".join(character if character.isprintable() or character in "\n\t" else " " for character in text)
-    return _WORD.sub(_mask_secret, text)
-
-
-def _mask_secret(word: re.Match[str]) -> str:
-    # mask everything up to the last @, because unquoted passwords may contain / or @
-    scheme, separator, rest = word[0].partition("://")
-    _secret, at, host = rest.rpartition("@")
-    return f"{scheme}{separator}***@{host}" if at else word[0]
 
 
 def _clean_tree(tree: Path) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from docker.utils import version_lt
 
 from agent.errors import EngineLost, SandboxError, SandboxUnavailable
 from agent.sandbox.base import Notify
-from agent.sandbox.dependencies.uv import mask_secrets
+from agent.sandbox.dependencies.tool import mask_secrets
 from agent.sandbox.docker.attach import as_plain_socket
 from agent.sandbox.owner import KIND
 

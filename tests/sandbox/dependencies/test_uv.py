@@ -15,6 +15,7 @@ from werkzeug import Request, Response
 
 from agent.errors import DependencyUnavailable
 from agent.sandbox.dependencies import uv as uv_module
+from agent.sandbox.dependencies.tool import mask_secrets
 from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.interpreter import InterpreterTag
 from tests.sandbox.wheelhouse import clear_settings, make_project_page, make_sdist, make_wheel, use_folder, use_index
@@ -246,7 +247,7 @@ async def test_an_installation_times_out(wheels: Wheels, silent_index: str, monk
     ],
 )
 def test_errors_of_uv_contain_no_escapes_and_no_secrets(output: str, word: str, temporary: bool) -> None:
-    error = uv_module.build_error(uv_module.mask_secrets(output))
+    error = uv_module.build_error(mask_secrets(output))
     assert word in str(error)
     assert "s3cret" not in str(error)
     assert error.temporary == temporary

