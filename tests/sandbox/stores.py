@@ -15,6 +15,7 @@ import pytest
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.dependencies.environments import DependencyPolicy, WheelEnvironments
+from agent.sandbox.dependencies.npm import Npm
 from agent.sandbox.dependencies.store import Store
 from agent.sandbox.dependencies.uv import Uv
 from agent.sandbox.docker.backend import DockerBackend
@@ -30,7 +31,8 @@ def replace_environments(
     patch: pytest.MonkeyPatch, backend: SandboxBackend, folder: Path, policy: DependencyPolicy
 ) -> None:
     """Replace the backend's builder by one with this policy, whose caches are in a folder."""
-    built = WheelEnvironments(get_store(backend), policy=policy, uv=Uv(folder / "uv"), resolutions=folder / "answers")
+    uv, npm, resolutions = Uv(folder / "uv"), Npm(folder / "npm"), folder / "answers"
+    built = WheelEnvironments(get_store(backend), policy=policy, uv=uv, npm=npm, resolutions=resolutions)
     patch.setattr(backend, "environments", built)
 
 

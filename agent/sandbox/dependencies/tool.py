@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import re
 import shutil
@@ -55,7 +56,7 @@ class HostTool:
         deadline = time.monotonic() + self._seconds
         problem = None
         try:
-            while not communication.done() and (problem := await self._find_problem(deadline, into)) is None:
+            while not communication.done() and (problem := await self.find_problem(into, deadline)) is None:
                 await asyncio.wait({communication}, timeout=_POLL_SECONDS)
         finally:
             with suppress(ProcessLookupError):
@@ -70,8 +71,8 @@ class HostTool:
     async def clean_up(self) -> None:
         """Repair the cache after an installation was killed."""
 
-    async def _find_problem(self, deadline: float, into: Path) -> str | None:
-        """Return the reason why the installation must be stopped, or None if it may continue."""
+    async def find_problem(self, into: Path, deadline: float = math.inf) -> str | None:
+        """Return the limit that an installation exceeds, or None."""
         if time.monotonic() > deadline:
             return f"the installation exceeded the time limit of {self._seconds:g} seconds for one environment"
         if min(shutil.disk_usage(folder).free for folder in (self.cache, into)) < self._min_free:
