@@ -17,6 +17,7 @@ from agent.cli import env
 from agent.cli.options import EnvOptions
 from agent.errors import UsageError
 from agent.sandbox.bwrap.backend import BwrapBackend
+from agent.sandbox.dependencies.npm import Npm
 from agent.sandbox.dependencies.store import Leases
 from agent.sandbox.dependencies.uv import Uv
 from agent.sandbox.select import BackendFactory
@@ -32,8 +33,9 @@ pytestmark = pytest.mark.bwrap
 
 @pytest.fixture
 def stores(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, BackendFactory]:
-    """A new store with `old` (unused for nine days) and `new`, and a new uv cache."""
+    """A new store with `old` (unused for nine days) and `new`, and new caches of uv and npm."""
     monkeypatch.setattr("agent.cli.env.Uv", lambda: Uv(tmp_path / "uv"))
+    monkeypatch.setattr("agent.cli.env.Npm", lambda: Npm(tmp_path / "npm"))
 
     async def fill() -> None:
         backend = BwrapBackend(store=store, pool=0)
@@ -71,12 +73,13 @@ def test_environments_stores_and_totals_are_listed(
     stores: Mapping[str, BackendFactory], store: Path, read_list: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     env.show(BWRAP, as_json=False, backends=stores)
-    head, first, second, store_line, downloads, total = capsys.readouterr().out.splitlines()
+    head, first, second, store_line, *downloads, total = capsys.readouterr().out.splitlines()
     assert head.split() == ["KEY", "LAST", "USED", "SIZE", "BACKEND", "PACKAGES"]
     assert first.startswith("newnewnewnew  ")
     assert second.split()[-2:] == ["bwrap", "old==1.0"]
     assert store_line.startswith(f"bwrap: {store}/bwrap: 2 ")
-    assert downloads.endswith("/uv/cache: 0.0 MB")
+    assert [line.split("/", 1)[0] for line in downloads] == ["downloads: "] * 2
+    assert all(line.endswith("/cache: 0.0 MB") for line in downloads)
     assert total.startswith("total: 2.")
     new, old = read_list()
     assert (new["key"], new["installed"], new["backend"]) == ("new" * 10, ["new==1.0"], "bwrap")
@@ -84,21 +87,24 @@ def test_environments_stores_and_totals_are_listed(
     assert old["used"] < new["used"]
 
 
+@pytest.mark.parametrize(("tool", "folder"), [("uv", "archive-v0"), ("npm", "_cacache")])
 def test_downloads_are_counted_and_pruned(
-    stores: Mapping[str, BackendFactory], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stores: Mapping[str, BackendFactory], tool: str, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cache = tmp_path / "uv" / "cache"
-    (cache / "archive-v0").mkdir(parents=True)
-    (cache / "archive-v0" / "x").write_bytes(b"0" * 5_000_000)
+    cache = tmp_path / tool / "cache"
+    (cache / folder).mkdir(parents=True)
+    (cache / folder / "x").write_bytes(b"0" * 5_000_000)
     env.show(BWRAP, as_json=False, backends=stores)
-    assert "/uv/cache: 5.0 MB\ntotal: 7." in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert f"/{tool}/cache: 5.0 MB\n" in output
+    assert "\ntotal: 7." in output
     prune(stores, "sandbox.store_mb=6")
     assert "downloads" not in capsys.readouterr().out
     prune(stores, everything=True, dry_run=True)
     assert "\nto remove: 5.0 MB " in capsys.readouterr().out
     prune(stores, "sandbox.store_mb=4")
     assert "\nremoved: 5.0 MB " in capsys.readouterr().out
-    assert not (cache / "archive-v0").exists()
+    assert not (cache / folder).exists()
 
 
 def test_environments_unused_for_longer_are_removed(

@@ -12,6 +12,7 @@ import pytest
 from agent.errors import EnvironmentGone
 from agent.sandbox.base import SandboxBackend, SandboxJob
 from agent.sandbox.dependencies.environments import DependencyPolicy, WheelEnvironments
+from agent.sandbox.dependencies.npm import Npm
 from agent.sandbox.dependencies.store import Store, discard
 from agent.sandbox.dependencies.uv import Uv
 from tests.sandbox.conftest import BACKENDS, LIMITS, make_job, passes, remove_volume, require_backend, run_once
@@ -40,7 +41,11 @@ async def start_process(
             stack.push_async_callback(backend.close)
             policy = DependencyPolicy(limit=MEGABYTE * 5 // 2)
             backend.environments = WheelEnvironments(
-                get_store(backend), uv=Uv(open_folder / "uv"), resolutions=open_folder / "answers", policy=policy
+                get_store(backend),
+                uv=Uv(open_folder / "uv"),
+                npm=Npm(open_folder / "npm"),
+                resolutions=open_folder / "answers",
+                policy=policy,
             )
             return backend
 
