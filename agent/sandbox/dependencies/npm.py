@@ -7,9 +7,11 @@ except for proxies and certificates. npm's cache is in test-driven-annotator's c
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
+import secrets
 import shutil
 import time
 from collections import defaultdict
@@ -144,7 +146,7 @@ class Npm(HostTool):
                 registry; versions conflict; or a limit is exceeded.
             SandboxError: npm cannot be started.
         """
-        project = into / ".npm"
+        project = into / f".npm-{secrets.token_hex(8)}"
         project.mkdir(parents=True)
         for name, content in _build_project(requirements).items():
             (project / name).write_text(json.dumps(content), encoding="utf-8")
@@ -156,13 +158,10 @@ class Npm(HostTool):
             await self._run_or_use_cache(["ci", *options], project, offline)
         if (problem := await self.find_problem(project)) is not None:
             raise DependencyUnavailable(problem)
-        modules = project / "node_modules"
-        installed = read_lock(modules / ".package-lock.json", self.registry)
-        if not installed.items() <= locked.items() or any(path.is_symlink() for path in modules.rglob("*")):
-            raise DependencyUnavailable("npm installed other packages than those in its lock, or symbolic links")
-        (modules / ".package-lock.json").unlink()
-        modules.rename(into / "node_modules")
-        shutil.rmtree(project)
+        installed = read_lock(project / "node_modules" / ".package-lock.json", self.registry)
+        if not installed.items() <= locked.items():
+            raise DependencyUnavailable("npm installed other packages than those in its lock")
+        await asyncio.to_thread(_move_modules, project, into)
         return installed
 
     async def find_project(self, name: str) -> Project | None:
@@ -252,6 +251,19 @@ def _iterate_npms() -> Iterator[tuple[Path, Path]]:
         yield Path(node), Path(npm).resolve()
 
 
+def _move_modules(project: Path, into: Path) -> None:
+    """Move the installed files of a project into a folder, and remove the project."""
+    modules = project / "node_modules"
+    if any(path.is_symlink() for path in modules.rglob("*")):
+        raise DependencyUnavailable("npm installed symbolic links")
+    (modules / ".package-lock.json").unlink()
+    try:
+        modules.rename(into / "node_modules")
+    except OSError:
+        raise DependencyUnavailable("another package has installed a folder 'node_modules'") from None
+    shutil.rmtree(project)
+
+
 def _build_project(requirements: Iterable[str]) -> dict[str, Any]:
     """Return the contents of `package.json`, and of a lock if the requirements contain packages of a lock.
 
@@ -273,8 +285,9 @@ def _build_project(requirements: Iterable[str]) -> dict[str, Any]:
         if len(candidates) > 1:
             raise DependencyUnavailable(f"several versions of {name} are required: {', '.join(sorted(candidates))}")
     content = {"private": True, "dependencies": {name: min(candidates) for name, candidates in ranges.items()}}
-    is_nested = any("dependencies" in entry for entry in tree.get("dependencies", {}).values())
-    return {"package.json": content, **({"package-lock.json": {"lockfileVersion": 1, **tree}} if is_nested else {})}
+    if all("dependencies" not in entry for entry in tree["dependencies"].values()):
+        return {"package.json": content}
+    return {"package.json": content, "package-lock.json": {"lockfileVersion": 1, **tree}}
 
 
 def read_lock(path: Path, registry: str) -> dict[str, str]:
@@ -289,9 +302,7 @@ def read_lock(path: Path, registry: str) -> dict[str, str]:
         if len(packages) > MAX_PACKAGES:
             raise DependencyUnavailable(f"the requirements need more than {MAX_PACKAGES} packages")
         return dict(sorted(_check_package(place, package, registry) for place, package in packages.items()))
-    except FileNotFoundError:
-        return {}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DependencyUnavailable("npm wrote an invalid lock") from None
 
 
