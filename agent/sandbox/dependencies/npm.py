@@ -330,5 +330,5 @@ def _build_error(text: str) -> DependencyUnavailable:
         return DependencyUnavailable(REFUSED, temporary=True)
     if _TEMPORARY.match(code):
         return DependencyUnavailable(UNREACHABLE, temporary=True)
-    lines = (re.sub(r"^npm (?:error|ERR!) ?", "", line) for line in text.splitlines())
+    lines = (re.sub(r"^npm (?:error|ERR!) ?", "", line) for line in text.splitlines() if "Log files" not in line)
     return DependencyUnavailable(" ".join(" ".join(lines).split())[:600] or "npm failed without an error message")
