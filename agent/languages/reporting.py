@@ -240,9 +240,9 @@ class Blame(ABC):
     def judge_record(self, record: ReportLine) -> Cause:
         """Return the cause of an exception that was raised in a case or while the program was loaded."""
 
-    @abstractmethod
     def does_work_at_load(self) -> bool:
         """Return whether loading the snippet does more than define, import and assign."""
+        return True
 
     def judge_frames(self, frames: Sequence[Frame]) -> Cause | None:
         """Return the cause according to the innermost frame of the program, or None if there is no such frame."""

@@ -66,8 +66,8 @@ class SandboxJob:
 class Toolchain:
     """The program that runs a language's tests, such as Node.
 
-    `command` is its name on the PATH. `wheel` is the import name of a package that contains `bin/<command>`. `minimum`
-    is the oldest version that works. `remedy` tells the user how to install it.
+    `command` is its name on the PATH. `wheel` is the import name of a package that contains `bin/<command>`, or "".
+    `minimum` is the oldest version that works. `remedy` tells the user how to install it.
     """
 
     command: str

@@ -74,7 +74,7 @@ class Toolchains:
 
 def _find_wheel(toolchain: Toolchain) -> Mount | None:
     """Return the mount of a toolchain's wheel, or None if it is missing or the sandbox's user cannot read it."""
-    spec = find_spec(toolchain.wheel)
+    spec = find_spec(toolchain.wheel) if toolchain.wheel else None
     for location in (spec and spec.submodule_search_locations) or ():
         folder = Path(location, "bin").resolve()
         if (folder / toolchain.command).is_file() and is_readable(folder):
