@@ -33,9 +33,9 @@ def label(value: int, reason: str = "because") -> str:
     return json.dumps({"reason": reason, "label": value})
 
 
-def program(source: str = PROGRAM, stand_ins: Sequence[str] = ()) -> str:
+def program(source: str = PROGRAM, stand_ins: Sequence[str] = (), fence: str = "python") -> str:
     head = json.dumps({"reading": "a sum", "stand_ins": list(stand_ins)})
-    return f"```json\n{head}\n```\n```python\n{source}```\n"
+    return f"```json\n{head}\n```\n```{fence}\n{source}```\n"
 
 
 def make_replies(source: str = PROGRAM, value: int = 1, **more: Any) -> dict[str, Any]:

@@ -1,21 +1,15 @@
-"""SQL snippets run on SQLite in both sandboxes: verdicts, causes, proofs, attacks and labels."""
+"""SQL snippets run on SQLite in both sandboxes: verdicts, causes, proofs and attacks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
-from agent import Annotator, Pair, ScriptedLLM
 from agent.languages.sql.language import SqlLanguage
-from agent.llm.base import Call
 from agent.pipeline.nodes.execute import mark_unexercised
 from agent.sandbox.base import ReportLine, RunResult, Sandbox
 from agent.types import Cause, Status, TestReport
-from tests.evaluation.replays import open_run_replayer
-from tests.sandbox.conftest import BACKENDS, start
-from tests.scripts import label, program, screen
 
 sql = SqlLanguage()
 SCHEMA = '''
@@ -176,45 +170,6 @@ DIALECTS = {
     ],
 }
 
-# the query, the right and the wrong snippet, and the case
-PAIRS = {
-    "second": (
-        "second highest age",
-        "SELECT MAX(age) FROM people WHERE age < (SELECT MAX(age) FROM people)",
-        "SELECT MAX(age) FROM people WHERE age <= (SELECT MAX(age) FROM people)",
-        "[(20,)]",
-    ),
-    "bosses": (
-        "names of people who are nobody's boss, sorted",
-        "SELECT name FROM people p WHERE NOT EXISTS (SELECT 1 FROM people WHERE boss = p.id) ORDER BY name",
-        "SELECT name FROM people WHERE id NOT IN (SELECT boss FROM people) ORDER BY name",
-        "[('Bob',), ('Cid',)]",
-    ),
-    "first": (
-        "delete all people except the first of each day",
-        "DELETE FROM people WHERE id NOT IN (\n  SELECT MIN(id) FROM people GROUP BY joined\n);",
-        "DELETE FROM people WHERE id NOT IN (\n  SELECT MAX(id) FROM people GROUP BY joined\n);",
-        "    connection = connect()\n    run_candidate(connection)\n"
-        "    assert connection.execute('SELECT id FROM people').fetchall() == [(1,), (2,)]",
-    ),
-    "days": (
-        "number of people who joined between two days, both included",
-        "SELECT COUNT(*) AS joined FROM people WHERE joined BETWEEN :first AND :last",
-        "SELECT COUNT(*) AS joined FROM people WHERE joined >= :first AND joined < :last",
-        "    days = {'first': '2020-01-02', 'last': '2021-05-06'}\n    assert run_candidate(connect(), days) == [(3,)]",
-    ),
-    "view": (
-        "create a view sizes with each person and the number of people whose boss they are",
-        "-- also 0\nCREATE VIEW sizes AS\n"
-        "SELECT b.name, COUNT(p.id) AS size FROM people b LEFT JOIN people p ON p.boss = b.id GROUP BY b.id;",
-        "-- also 0\nCREATE VIEW sizes AS\n"
-        "SELECT b.name, COUNT(*) AS size FROM people b LEFT JOIN people p ON p.boss = b.id GROUP BY b.id;",
-        "    connection = connect()\n    run_candidate(connection)\n"
-        "    rows = connection.execute('SELECT name, size FROM sizes ORDER BY name').fetchall()\n"
-        "    assert rows == [('Ann', 2), ('Bob', 0), ('Cid', 0)]",
-    ),
-}
-
 
 def write_program(case: str) -> str:
     statements = case if case.startswith(" ") else f"    assert run_candidate(connect()) == {case}"
@@ -263,35 +218,3 @@ def test_an_interpreter_without_sqlite_lacks_a_dependency() -> None:
     report = sql.report(program, RunResult((record, ReportLine("end"))))
     assert (report.status, report.cause) == DEPENDENCY
     assert "_sqlite3" in report.message
-
-
-def reply(call: Call) -> str:
-    """Reply in a role. The arbiter follows the test."""
-    if call.role == "screen":
-        return screen()
-    if call.role == "arbitrate":
-        return label(int(call.variables["report"].status is Status.PASSED))
-    assert call.variables["fence"] == "python"
-    return program(write_program(PAIRS[call.pair_id.partition("-")[0]][3]))
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-async def test_tests_decide_the_labels_and_a_replay_reproduces_them(tmp_path: Path, name: str) -> None:
-    pairs = [
-        Pair(id=f"{task}-{value}", query=query, code=code, language="sql")
-        for task, (query, right, wrong, _) in PAIRS.items()
-        for value, code in ((1, right), (0, wrong))
-    ]
-    backend = await start(name)
-    try:
-        async with Annotator(model=ScriptedLLM(reply), sandbox=backend, run_dir=tmp_path / "run") as annotator:
-            annotations = {annotation.id: annotation async for annotation in annotator.annotate(pairs)}
-        async with open_run_replayer(tmp_path / "run", backend) as replayer:
-            replays = [await replayer.replay(pair.id) for pair in pairs]
-    finally:
-        await backend.close()
-    labels = {name: annotation.label for name, annotation in annotations.items()}
-    verdicts = {name: (test.status, test.cause) for name, a in annotations.items() if (test := a.test) is not None}
-    assert labels == {pair.id: int(pair.id[-1]) for pair in pairs}
-    assert verdicts == {name: PASSED if value else FAILED for name, value in labels.items()}
-    assert [replay.differences for replay in replays] == [()] * len(pairs)

@@ -110,7 +110,8 @@ def _iterate_replaced(placement: Placement) -> Iterator[str]:
         text, parent = get_text(node), node.parent
         if parent is None:
             continue
-        is_target = parent.child_by_field_name("left") == node or _is_changing(parent)
+        is_left = parent.child_by_field_name("left") == node and parent.type != "binary_expression"
+        is_target = is_left or _is_changing(parent)
         is_value = node in (parent.child_by_field_name("value"), parent.child_by_field_name("right"))
         if node.type == "identifier" and text not in own:
             is_changed = parent.type == "arguments" and _CHANGES.match(get_text(parent.parent or parent))

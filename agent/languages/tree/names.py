@@ -22,7 +22,8 @@ def find_bindings(nodes: Iterable[Node], syntax: Syntax, *, nested: bool = False
         for field in syntax.binders.get(node.type, ()):
             target = node.child_by_field_name(field) if field else node
             if target is not None:
-                bindings.update((name, node) for name in iterate_names(target, syntax))
+                names = iterate_names(target, syntax) if target.child_count else [get_text(target)]
+                bindings.update((name, node) for name in names)
                 break
     return bindings
 

@@ -110,13 +110,15 @@ if (!process.execPath.endsWith('node') || require.main === module || crypto.crea
         ("#!/bin/node\nf();", ("first line",)),
         ("export const x = await f();", ("import",)),
         ("const f = ({ a, b: [c] }, ...d) => parseInt(a + c + d + e.f);", ("not define: e.",)),
+        ("class A {}\nclass B extends A {}", ()),
         (GOOD, ()),
     ],
 )
 def test_advice_says_where_the_marker_stands(code: str, words: tuple[str, ...]) -> None:
-    advice = " ".join(JAVASCRIPT.inspect(code).advice)
-    assert bool(advice) == bool(words)
-    assert all(word in advice for word in words)
+    for language in (JAVASCRIPT, TYPESCRIPT):
+        advice = " ".join(language.inspect(code).advice)
+        assert bool(advice) == bool(words)
+        assert all(word in advice for word in words)
 
 
 def test_imports_and_stand_ins_are_listed() -> None:
