@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import cached_property
 
 from agent.languages.base import Program
-from agent.languages.javascript.inspection import find_introspection
+from agent.languages.javascript.inspection import MEMBERS, find_introspection, find_members
 from agent.languages.javascript.tables import BROWSER, JAVASCRIPT, NEWER
 from agent.languages.reporting import Blame
 from agent.languages.tree.functions import does_work
 from agent.languages.tree.insertion import Placement
-from agent.languages.tree.names import find_bindings
-from agent.languages.tree.syntax import get_text, walk
+from agent.languages.tree.syntax import find_bindings, walk
 from agent.sandbox.base import ReportLine, RunResult
 from agent.types import Cause
 
@@ -33,7 +30,6 @@ _OF_PLACE = re.compile(
     r"|[Ss]trict mode|outside a module|does not provide an export|Function statements require a function name"
 )
 """Syntax errors that depend on where the snippet stands."""
-_MEMBERS = ("method_definition", "pair", "field_definition", "public_field_definition")
 
 
 class JavaScriptBlame(Blame):
@@ -41,17 +37,11 @@ class JavaScriptBlame(Blame):
 
     file = PROGRAM_FILE
 
-    def __init__(self, program: Program, find_placement: Callable[[Program], Placement]) -> None:
+    def __init__(self, program: Program, placement: Placement) -> None:
         super().__init__(program)
-        self._find_placement = find_placement
-
-    @cached_property
-    def placement(self) -> Placement:
-        """The program's syntax tree."""
-        return self._find_placement(self._program)
+        self.placement = placement
 
     def judge_record(self, record: ReportLine) -> Cause:
-        """Return the cause of an exception that was raised in a case or while the program was loaded."""
         message = record.message
         if _CANNOT_RUN.search(message):
             return Cause.DEPENDENCY
@@ -61,7 +51,8 @@ class JavaScriptBlame(Blame):
             return self._judge_name(match[1], record)
         is_snippet = self.judge_frames(record.frames) is Cause.SNIPPET
         if not is_snippet:
-            is_own = record.error_type == "thrown value" and self._throws
+            # a thrown value that is no error does not show where it comes from
+            is_own = record.error_type == "thrown value" and self._contains("throw_statement")
             return Cause.SNIPPET if is_own else Cause.PROGRAM
         if record.error_type == "SyntaxError" and record.kind == "load":
             is_own = "has already been declared" in message and self.placement.is_at_top
@@ -71,7 +62,6 @@ class JavaScriptBlame(Blame):
         return Cause.SNIPPET
 
     def does_work_at_load(self) -> bool:
-        """Return whether loading the snippet does more than define, import and assign."""
         return does_work(self.placement.nodes, JAVASCRIPT)
 
     def find_introspection(self) -> tuple[str, ...]:
@@ -90,20 +80,12 @@ class JavaScriptBlame(Blame):
         """Return the cause if an object lacks a method: the program if it provides a stand-in without that method."""
         if name in NEWER:
             return Cause.DEPENDENCY
-        is_stand_in = owner in self._program.stand_ins or (owner == "this" and self._is_member)
-        parts = (part for node in self.placement.nodes for part in walk(node) if part.type in _MEMBERS)
-        defined = {get_text(target) for part in parts for target in part.children[:1]}
-        return Cause.PROGRAM if is_stand_in and name not in defined else Cause.SNIPPET
+        is_member = any(node.type in MEMBERS for node in self.placement.nodes)
+        is_stand_in = owner in self._program.stand_ins or (owner == "this" and is_member)
+        return Cause.PROGRAM if is_stand_in and name not in find_members(self.placement.nodes) else Cause.SNIPPET
 
-    @cached_property
-    def _throws(self) -> bool:
-        """Whether the snippet throws. A thrown value that is no error does not show where it comes from."""
-        return any(part.type == "throw_statement" for node in self.placement.nodes for part in walk(node))
-
-    @cached_property
-    def _is_member(self) -> bool:
-        """Whether the program provides the class or object that the snippet is a member of."""
-        return any(node.type in _MEMBERS for node in self.placement.nodes)
+    def _contains(self, kind: str) -> bool:
+        return any(part.type == kind for node in self.placement.nodes for part in walk(node))
 
 
 def is_path(name: str) -> bool:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from agent.languages.javascript.tables import BROWSER, BUILT_IN, GLOBAL, JAVASCRIPT, JSX, NOT_ERASABLE, REACH_RUNNER
 from agent.languages.tree.insertion import Fragment, Placement
-from agent.languages.tree.names import find_bindings, find_used_names
-from agent.languages.tree.syntax import get_text, walk
+from agent.languages.tree.syntax import find_bindings, find_used_names, get_text, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 _TEXTS = JAVASCRIPT.names | {"property_identifier", "string_fragment", "private_property_identifier"}
 _PATH = re.compile(rf"(?:.*\.)?(?:{'|'.join(BUILT_IN)})[.\[]|.*\.constructor\.prototype")
 _CHANGES = re.compile(r"Object\.(?:assign|definePropert|setProto)")
+MEMBERS = ("method_definition", "pair", "field_definition", "public_field_definition")
 _ACCESS = ("member_expression", "subscript_expression")
 _BOUNDARIES = JAVASCRIPT.functions | {"class_static_block", "field_definition", "public_field_definition"}
 
@@ -51,6 +51,13 @@ def find_stray_returns(nodes: Iterable[Node]) -> bool:
     return any(part.type == "return_statement" for part in parts)
 
 
+def find_members(nodes: Iterable[Node]) -> set[str]:
+    """Return the names of the class and object members that code defines."""
+    parts = (part for node in nodes for part in walk(node) if part.type in MEMBERS)
+    names = (part.child_by_field_name(field) for part in parts for field in ("name", "property", "key"))
+    return {get_text(name) for name in names if name is not None}
+
+
 def is_strict(nodes: Iterable[Node]) -> bool:
     """Return whether code starts with `"use strict"`."""
     first = next((node for node in nodes if node.type not in ("comment", "hash_bang_line")), None)
@@ -64,8 +71,9 @@ def advise(fragment: Fragment) -> Iterator[str]:
     types = {part.type for part in parts}
     if before.startswith("class"):
         yield "It is a class member: put the marker on a line of its own in the body of a stand-in class."
-        if names := sorted({get_text(part) for part in parts if part.type == "private_property_identifier"}):
-            yield f"The class must declare the private names {', '.join(names)} that the code does not declare itself."
+        private = {get_text(part) for part in parts if part.type == "private_property_identifier"}
+        if names := sorted(private - find_members(nodes)):
+            yield f"The class must declare the private names {', '.join(names)}."
     elif before.startswith("({"):
         yield "It is a member of an object: put the marker on a line of its own inside the braces of an object literal."
     elif before:

@@ -14,8 +14,7 @@ from agent.languages.reporting import build_report
 from agent.languages.tree import outline
 from agent.languages.tree.insertion import Fragment, Placement, iterate_fragments, normalise
 from agent.languages.tree.language import Problem, TreeLanguage
-from agent.languages.tree.names import find_bindings
-from agent.languages.tree.syntax import get_text, iterate_ancestors, parse, walk
+from agent.languages.tree.syntax import find_bindings, get_text, iterate_ancestors, walk
 from agent.sandbox.base import RunResult, Toolchain
 from agent.sandbox.inside import read_runner
 from agent.types import Cause, TestReport
@@ -26,10 +25,8 @@ if TYPE_CHECKING:
 _FLAGS = ("--no-warnings", "--max-old-space-size=512")
 _REGISTRARS = ("test", "it")
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "==", "!=", "===", "!=="})
-_DECLARATIONS = frozenset({
-    "program", "export_statement", "import_statement", "import_clause", "named_imports", "lexical_declaration",
-    "variable_declaration",
-})  # fmt: skip
+_UNIQUE = frozenset({"lexical_declaration", "class_declaration", "abstract_class_declaration", "import_statement"})
+_DECLARATIONS = _UNIQUE | {"variable_declaration", "function_declaration", "generator_function_declaration"}
 _FUNCTIONS = JAVASCRIPT.functions | {"identifier"}
 _RULES = """\
 Write the program for Node.js. Test cases are functions named `test_...` at the top level, or calls of
@@ -63,27 +60,23 @@ class JavaScriptLanguage(TreeLanguage):
     )
 
     def get_command(self) -> tuple[str, ...]:
-        """Return the command of the runner."""
         return ("node", *_FLAGS, "-e", read_runner("node_runner.js"))
 
-    def explain_syntax(self, code: str) -> Problem:
-        """Return why code that does not parse cannot be tested, and the cause."""
+    def find_problem(self, code: str, fragment: Fragment | None) -> Problem | None:
+        if fragment is not None:
+            unsupported = inspection.find_unsupported(fragment.nodes)
+            return (
+                None if unsupported is None else (f"it contains {unsupported}, which Node cannot run", Cause.DEPENDENCY)
+            )
         for grammar, content in ((TYPESCRIPT.grammar, "TypeScript"), (TSX, "JSX")):
             if next(iterate_fragments(code, replace(self.syntax, grammar=grammar)), None) is not None:
                 return f"it contains {content}, which cannot run as {self.name}", Cause.DEPENDENCY
-        return super().explain_syntax(code)
-
-    def find_problem(self, fragment: Fragment) -> Problem | None:
-        """Return why a snippet that parses cannot be tested, and the cause."""
-        unsupported = inspection.find_unsupported(fragment.nodes)
-        return None if unsupported is None else (f"it contains {unsupported}, which Node cannot run", Cause.DEPENDENCY)
+        return super().find_problem(code, fragment)
 
     def advise(self, fragment: Fragment) -> Iterator[str]:
-        """Iterate over sentences for the test generator."""
         return inspection.advise(fragment)
 
     def check(self, placement: Placement) -> None:
-        """Raise `MalformedProgram` for a program that cannot run or whose cases cannot fail."""
         around = [node for node in placement.root.named_children if node not in placement.nodes]
         if (unsupported := inspection.find_unsupported(around)) is not None:
             raise MalformedProgram(f"the program contains {unsupported}, which Node cannot run")
@@ -110,7 +103,6 @@ class JavaScriptLanguage(TreeLanguage):
                 yield self._get_title(call)
 
     def build_options(self, placement: Placement) -> dict[str, str]:
-        """Return options for the runner."""
         options = {}
         if inspection.is_module(placement.root.children):
             options["module"] = "1"
@@ -119,21 +111,18 @@ class JavaScriptLanguage(TreeLanguage):
         return options
 
     def find_imports(self, placement: Placement) -> Iterable[str]:
-        """Return the packages that a program imports."""
         names = (name for name, _ in self._iterate_imports([placement.root]))
         packages = (get_package(name) for name in names if not name.startswith("node:") and not is_path(name))
         return dict.fromkeys(package for package in packages if package not in MODULES)
 
     def is_import(self, binding: Node) -> bool:
-        """Return whether a node that binds a name imports a module."""
         value = binding.child_by_field_name("value")
         return binding.type.startswith(("import", "namespace")) or (
             value is not None and any(True for _ in self._iterate_imports([value]))
         )
 
     def report(self, program: Program, result: RunResult) -> TestReport:
-        """Return the test report of a run: the outcomes of the cases, the status and the cause."""
-        return build_report(program, result, JavaScriptBlame(program, self.find_placement))
+        return build_report(program, result, JavaScriptBlame(program, self.find_placement(program)))
 
     def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:
         """Return the packages to install, or an empty tuple if none was missing in the run."""
@@ -141,26 +130,21 @@ class JavaScriptLanguage(TreeLanguage):
         return tuple(dict.fromkeys((*missing, *program.imports))) if missing else ()
 
     def requirement(self, import_name: str) -> str | None:
-        """Return the npm requirement for the package that provides an import."""
-        return f"{get_package(import_name)}@latest"
+        return get_package(import_name)
 
     def _check_declarations(self, placement: Placement) -> None:
         """Refuse a name that the program and the snippet declare in one scope, which Node refuses as well."""
-        if not placement.is_at_top:
-            return
-        own = find_bindings(placement.nodes, self.syntax)
-        for name, node in self.find_surrounding_names(placement).items():
-            is_same = name in own and self._is_at_top(node) and self._is_at_top(own[name])
-            if is_same and not (self._can_repeat(node) and self._can_repeat(own[name])):
-                raise MalformedProgram(f"the candidate declares `{name}`: remove the program's declaration")
-
-    def _is_at_top(self, binding: Node) -> bool:
-        is_of_block = binding.type in ("for_in_statement", "catch_clause")
-        return not is_of_block and all(node.type in _DECLARATIONS for node in iterate_ancestors(binding))
-
-    def _can_repeat(self, binding: Node) -> bool:
-        is_var = binding.parent is not None and binding.parent.type == "variable_declaration"
-        return is_var or binding.type in ("function_declaration", "generator_function_declaration")
+        names: dict[bool, set[str]] = {True: set(), False: set()}
+        unique: dict[bool, set[str]] = {True: set(), False: set()}
+        for statement in placement.root.named_children if placement.is_at_top else ():
+            declaration = statement.child_by_field_name("declaration") or statement
+            is_own, bindings = placement.is_of_snippet(statement), find_bindings([declaration], self.syntax)
+            if declaration.type in _DECLARATIONS:
+                names[is_own].update(bindings)
+            if declaration.type in _UNIQUE:
+                unique[is_own].update(bindings)
+        if repeated := (names[True] & unique[False]) | (unique[True] & names[False]):
+            raise MalformedProgram(f"the candidate declares `{min(repeated)}`: remove the program's declaration")
 
     def _iterate_imports(self, nodes: Iterable[Node]) -> Iterator[tuple[str, Node]]:
         """Iterate over the names of imported modules, with the nodes that import them."""
@@ -223,7 +207,6 @@ class TypeScriptLanguage(JavaScriptLanguage):
         return (*super().get_command(), "types")
 
     def build_options(self, placement: Placement) -> dict[str, str]:
-        """Return options for the runner."""
         return {**super().build_options(placement), "types": "1"}
 
     def outline(self, source: str, limit: int = 1_000_000) -> Iterable[FoundFunction]:

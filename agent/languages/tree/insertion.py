@@ -62,19 +62,24 @@ def iterate_fragments(code: str, syntax: Syntax) -> Iterator[Fragment]:
     """Parse normalised code in each place where it may stand. Skips places where it does not parse."""
     for context in syntax.contexts:
         root = parse(f"{context.before}{code}\n{context.after}", syntax.grammar)
-        if not root.has_error:
-            start = len(encode(context.before))
-            nodes = find_outermost(root, start, start + len(encode(code)))
-            if any((node.type, child.type) in syntax.misread for node in nodes for child in node.children):
-                continue
-            if find_parent(nodes) in context.parents and any(node.type not in syntax.ignored for node in nodes):
-                yield Fragment(context, root, tuple(nodes))
+        first = context.before.count("\n")
+        nodes = () if root.has_error else find_outermost(root, range(first, first + code.count("\n") + 1))
+        if any((node.type, child.type) in syntax.misread for node in nodes for child in node.children):
+            continue
+        if find_parent(nodes) in context.parents and any(node.type not in syntax.ignored for node in nodes):
+            yield Fragment(context, root, nodes)
 
 
 def find_parent(nodes: Sequence[Node]) -> str | None:
     """Return the type of the parent that nodes share, or None if they have several parents."""
     parents = {node.parent for node in nodes}
     return next(iter(parents)).type if len(parents) == 1 and None not in parents else None  # type: ignore[union-attr]
+
+
+def locate_snippet(source: str, lines: range, syntax: Syntax) -> Placement:
+    """Parse a program that contains a snippet in these lines (1-based)."""
+    root = parse(source, syntax.grammar)
+    return Placement(source, lines, root, find_outermost(root, range(lines.start - 1, lines.stop - 1)))
 
 
 def place_snippet(template: str, code: str, syntax: Syntax, marker: str) -> Placement:
@@ -96,12 +101,10 @@ def place_snippet(template: str, code: str, syntax: Syntax, marker: str) -> Plac
         )
     before, after = lines[: rows[0]], lines[rows[0] + 1 :]
     span = range(rows[0] + 1, rows[0] + 2 + code.count("\n"))
-    source = "\n".join([*before, code, *after])
-    root = parse(source, syntax.grammar)
-    if (line := find_error(root)) is not None:
-        raise MalformedProgram(_describe_error(line, span, source))
-    start = len(encode("".join(f"{line}\n" for line in before)))
-    nodes = find_outermost(root, start, start + len(encode(code)))
+    placement = locate_snippet("\n".join([*before, code, *after]), span, syntax)
+    if (line := find_error(placement.root)) is not None:
+        raise MalformedProgram(_describe_error(line, span, placement.source))
+    nodes = placement.nodes
     shape, parent = describe_shape(nodes), find_parent(nodes)
     fragments = (part for part in iterate_fragments(code, syntax) if parent in part.context.parents)
     if _joins(nodes, syntax) or all(shape != describe_shape(fragment.nodes) for fragment in fragments):
@@ -109,7 +112,7 @@ def place_snippet(template: str, code: str, syntax: Syntax, marker: str) -> Plac
             f"the candidate would be changed at `{marker}`: end the statement before the marker with a semicolon, and "
             "put the marker where the candidate is allowed"
         )
-    return Placement(source, span, root, tuple(nodes))
+    return placement
 
 
 def _joins(nodes: Sequence[Node], syntax: Syntax) -> bool:

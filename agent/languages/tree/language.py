@@ -15,12 +15,12 @@ from agent.languages.tree.insertion import (
     Fragment,
     Placement,
     iterate_fragments,
+    locate_snippet,
     normalise,
     place_snippet,
 )
 from agent.languages.tree.mutants import create_mutants
-from agent.languages.tree.names import find_bindings, find_used_names
-from agent.languages.tree.syntax import Syntax, apply_edits, encode, find_error, find_outermost, parse
+from agent.languages.tree.syntax import Syntax, apply_edits, find_bindings, find_error, find_used_names, parse
 from agent.sandbox.base import SENTINEL, SandboxJob
 from agent.types import Cause
 
@@ -48,15 +48,13 @@ class TreeLanguage(Language):
         """Return the command of the runner."""
         raise NotImplementedError
 
-    def explain_syntax(self, code: str) -> Problem:
-        """Return why code that does not parse cannot be tested, and the cause."""
+    def find_problem(self, code: str, fragment: Fragment | None) -> Problem | None:
+        """Return why a snippet cannot be tested, and the cause. `fragment` is None if the snippet does not parse."""
+        if fragment is not None:
+            return None
         line = find_error(parse(code, self.syntax.grammar))
         reason = "it contains no statement" if line is None else f"it does not parse as {self.name}, line {line}"
         return reason, Cause.SNIPPET
-
-    def find_problem(self, fragment: Fragment) -> Problem | None:  # noqa: ARG002
-        """Return why a snippet that parses cannot be tested, and the cause."""
-        return None
 
     def advise(self, fragment: Fragment) -> Iterator[str]:  # noqa: ARG002
         """Iterate over sentences for the test generator."""
@@ -81,19 +79,15 @@ class TreeLanguage(Language):
         return ()
 
     def inspect(self, code: str) -> Snippet:
-        """Parse a snippet, and collect advice for the test generator."""
         code = normalise(code)
         if len(code) > MAX_CHARACTERS:
             raise SnippetTooLarge(f"the snippet has {len(code):,} characters; the limit is {MAX_CHARACTERS:,}")
         fragment = next(iterate_fragments(code, self.syntax), None)
-        problem = self.explain_syntax(code) if fragment is None else self.find_problem(fragment)
-        if problem is not None or fragment is None:
-            reason, cause = problem or ("", Cause.SNIPPET)
-            return Snippet(code, reason, cause=cause)
-        return Snippet(code, advice=tuple(self.advise(fragment)))
+        if (problem := self.find_problem(code, fragment)) is not None:
+            return Snippet(code, problem[0], cause=problem[1])
+        return Snippet(code, advice=tuple(self.advise(fragment)) if fragment is not None else ())
 
     def insert(self, template: str, snippet: Snippet) -> Program:
-        """Replace the marker in a program with the snippet, without changing the snippet."""
         if snippet.problem is not None:
             raise MalformedProgram(f"the candidate cannot be tested: {snippet.problem}")
         placement = place_snippet(template, snippet.code, self.syntax, self.marker)
@@ -113,7 +107,6 @@ class TreeLanguage(Language):
         )
 
     def job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob:
-        """Return the sandbox job for a program."""
         return SandboxJob(
             harness="",
             program=program.source,
@@ -139,11 +132,9 @@ class TreeLanguage(Language):
         return replace(job, program=apply_edits(program.source, edits), options={**job.options, SENTINEL: mode})
 
     def outline(self, source: str, limit: int = 1_000_000) -> Iterable[FoundFunction]:
-        """Find the functions and methods of a source file, in order."""
         return outline.find_functions(normalise(source), limit, self.syntax)
 
     def signature(self, snippet: Snippet) -> str | None:
-        """Return the snippet without comments and the bodies of its functions, or None if it has no function."""
         return outline.write_signature(snippet.code, self.syntax)
 
     def extract_view(self, code: str, name: CodeView) -> str | None:
@@ -151,7 +142,6 @@ class TreeLanguage(Language):
         return outline.extract_view(normalise(code), name, self.syntax)
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
-        """Return mutants: first replacements that cannot be right, then copies of the snippet with small changes."""
         return create_mutants(snippet.code, limit, self.syntax)
 
     def find_placement(self, program: Program) -> Placement:
@@ -160,14 +150,10 @@ class TreeLanguage(Language):
         Raises:
             MalformedProgram: the program comes from imported evidence, and its lines do not contain a snippet.
         """
-        root = parse(program.source, self.syntax.grammar)
-        lines = program.source.split("\n")
-        first, last = program.first_line - 1, program.last_line
-        start = len(encode("".join(f"{line}\n" for line in lines[:first])))
-        nodes = find_outermost(root, start, start + len(encode("\n".join(lines[first:last]))))
-        if not nodes:
-            raise MalformedProgram(f"lines {first + 1} to {last} of the program contain no snippet")
-        return Placement(program.source, range(first + 1, last + 1), root, tuple(nodes))
+        placement = locate_snippet(program.source, range(program.first_line, program.last_line + 1), self.syntax)
+        if not placement.nodes:
+            raise MalformedProgram(f"lines {program.first_line} to {program.last_line} contain no snippet")
+        return placement
 
     def find_surrounding_names(self, placement: Placement) -> dict[str, Node]:
         """Return the names that the program binds outside the snippet, with the nodes that bind them."""

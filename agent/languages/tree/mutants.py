@@ -7,15 +7,18 @@ from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING
 
 from agent.languages.base import MutantKind, Mutation, Snippet
-from agent.languages.tree.functions import (
-    find_first_parameter,
-    is_callback,
-    iterate_functions,
-    replace_body,
-)
+from agent.languages.tree.functions import find_first_parameter, is_callback, iterate_functions, replace_body
 from agent.languages.tree.insertion import Fragment, iterate_fragments
-from agent.languages.tree.names import find_bindings
-from agent.languages.tree.syntax import Edit, Syntax, apply_edits, describe_shape, encode, get_text, walk
+from agent.languages.tree.syntax import (
+    Edit,
+    Syntax,
+    apply_edits,
+    describe_shape,
+    encode,
+    find_bindings,
+    get_text,
+    walk,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -53,46 +56,37 @@ def _iterate_distinct(code: str, fragment: Fragment, syntax: Syntax) -> Iterator
 
 
 def _write_replacements(code: str, fragment: Fragment, syntax: Syntax) -> Iterator[Change]:
-    outer = list(iterate_functions(fragment.nodes, syntax, nested=False))
-    if all(is_callback(node, syntax) for node, _ in outer):
-        # a wrapper that is called where it is written returns what its functions are
-        inner = iterate_functions(fragment.nodes, syntax)
-        outer = _remove_nested([(node, body) for node, body in inner if not is_callback(node, syntax)])
-    functions = [(node, body) for node, body in outer if not _is_constructor(node, syntax)] or outer
+    functions = _find_replaceable(fragment, syntax)
     if not functions:
         names = ", ".join(find_bindings(fragment.nodes, syntax))
         whole = fragment.shift, fragment.shift + len(encode(code))
-        yield (
-            MutantKind.RETURNS_NOTHING,
-            "it does nothing",
-            [(*whole, syntax.empty.format(names=names) if names else ";")],
-        )
+        empty = syntax.empty.format(names=names) if names else ";"
+        yield MutantKind.RETURNS_NOTHING, "it does nothing", [(*whole, empty)]
         yield MutantKind.RAISES, _CHANGES[MutantKind.RAISES], [(*whole, syntax.replacements[MutantKind.RAISES])]
         return
     for kind, change in _CHANGES.items():
         edits = []
         for node, body in functions:
             first = find_first_parameter(node, syntax)
-            if kind is not MutantKind.RETURNS_FIRST_ARGUMENT:
-                edits.append(replace_body(body, syntax.replacements[kind], syntax))
-            elif first is not None and get_text(body) != first:
+            if kind is not MutantKind.RETURNS_FIRST_ARGUMENT or first not in (None, get_text(body)):
                 edits.append(replace_body(body, syntax.replacements[kind].format(first=first), syntax))
         if edits:
             yield kind, change, edits
 
 
-def _remove_nested(functions: list[tuple[Node, Node]]) -> list[tuple[Node, Node]]:
-    """Remove the functions inside other functions of an ordered list."""
-    outer: list[tuple[Node, Node]] = []
-    for node, body in functions:
-        if not outer or node.start_byte >= outer[-1][0].end_byte:
-            outer.append((node, body))
-    return outer
+def _find_replaceable(fragment: Fragment, syntax: Syntax) -> list[tuple[Node, Node]]:
+    """Return the outermost functions that are neither callbacks nor constructors, or all outermost functions.
 
-
-def _is_constructor(function: Node, syntax: Syntax) -> bool:
-    name = function.child_by_field_name("name")
-    return name is not None and get_text(name) in syntax.constructors
+    A wrapper that is called where it is written returns what its functions are.
+    """
+    functions: list[tuple[Node, Node]] = []
+    for node, body in iterate_functions(fragment.nodes, syntax):
+        name = node.child_by_field_name("name")
+        is_constructor = name is not None and get_text(name) in syntax.constructors
+        is_inner = functions and node.start_byte < functions[-1][0].end_byte
+        if not (is_constructor or is_inner or is_callback(node, syntax)):
+            functions.append((node, body))
+    return functions or list(iterate_functions(fragment.nodes, syntax, nested=False))
 
 
 def _write_small_changes(fragment: Fragment, syntax: Syntax) -> Iterator[Change]:
@@ -114,15 +108,12 @@ def _quote(text: str) -> str:
 
 
 def _find_small_changes(node: Node, syntax: Syntax) -> Iterator[tuple[str, Edit]]:
-    operator, text = node.child_by_field_name("operator"), get_text(node) if node.child_count == 0 else ""
-    condition = node.child_by_field_name("condition")
-    if operator is not None and operator.type in syntax.changes:
-        kind, new = syntax.changes[operator.type]
-        yield kind, (operator.start_byte, operator.end_byte, new)
-    if node.type in syntax.constants:
-        kind, new = syntax.constants[node.type]
-        yield kind, (node.start_byte, node.end_byte, new)
-    if node.type in syntax.numbers and text.isascii() and text.isdigit():
-        yield "off_by_one", (node.start_byte, node.end_byte, str(int(text) + 1))
+    condition, operator = (node.child_by_field_name(name) for name in ("condition", "operator"))
+    target = operator or node
+    if target.type in syntax.changes and (operator is not None or node.is_named):
+        kind, new = syntax.changes[target.type]
+        yield kind, (target.start_byte, target.end_byte, new)
+    if node.type in syntax.numbers and get_text(node).isascii() and get_text(node).isdigit():
+        yield "off_by_one", (node.start_byte, node.end_byte, str(int(get_text(node)) + 1))
     if condition is not None and node.type in ("if_statement", "ternary_expression"):
         yield "negated_condition", (condition.start_byte, condition.end_byte, syntax.negation % get_text(condition))

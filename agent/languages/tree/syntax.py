@@ -37,16 +37,16 @@ class Syntax:
     """The tables that describe a grammar.
 
     `grammar` is `module:function` of the grammar's wheel. `contexts` lists the places where a snippet may stand. All
-    other sets contain types of nodes. `returns` are `return` statements. `misread` contains the types of a node and its
-    child which show that code is no statement. `unfinished` may continue on the next line in ways that the grammar
-    ignores. `functions` may have a `body`, `blocks` are bodies in braces, and `arguments` may contain a callback.
-    `ignored` are comments and separators. `working` do more than define and assign. `binders` maps nodes that bind
-    names to the fields that may contain these names, or to an empty text for the whole node.
+    other sets contain types of nodes. `misread` contains the types of a node and its child which show that code is no
+    statement. `unfinished` may continue on the next line in ways that the grammar ignores. `functions` may have a
+    `body`, `blocks` are bodies in braces, and `arguments` may contain a callback. `ignored` are comments and
+    separators. `working` do more than define and assign. `binders` maps nodes that bind names to the fields that may
+    contain these names, or to an empty text for the whole node. `inner_binders` bind names only inside themselves.
 
-    `changes` maps an operator to the kind of a small change and the new operator. `constants` does so for other tokens.
-    `negation` negates a condition (`%s`). `replacements` are bodies of mutants, where `{first}` is the first parameter.
-    `empty` replaces statements that bind `{names}`. `entry` is the statement that records an entry into the snippet.
-    `entry_expression` does so for a body without braces.
+    `changes` maps an operator or the type of a token to the kind of a small change and the new text. `negation` negates
+    a condition (`%s`). `replacements` are bodies of mutants, where `{first}` is the first parameter. `empty` replaces
+    statements that bind `{names}`. `entry` is the statement that records an entry into the snippet. `entry_expression`
+    does so for a body without braces.
     """
 
     grammar: str
@@ -59,12 +59,12 @@ class Syntax:
     unfinished: frozenset[str]
     names: frozenset[str]
     binders: Mapping[str, tuple[str, ...]]
+    inner_binders: Mapping[str, tuple[str, ...]]
     ignored: frozenset[str]
     working: frozenset[str]
     numbers: frozenset[str]
     constructors: frozenset[str]
     changes: Mapping[str, tuple[str, str]]
-    constants: Mapping[str, tuple[str, str]]
     entry: str
     entry_expression: tuple[str, str]
     replacements: Mapping[MutantKind, str]
@@ -130,18 +130,19 @@ def find_error(root: Node) -> int | None:
     return next(errors, root).start_point.row + 1
 
 
-def find_outermost(root: Node, start: int, end: int) -> list[Node]:
-    """Return the outermost nodes within a range of bytes, or an empty list if a token crosses its border."""
+def find_outermost(root: Node, rows: range) -> tuple[Node, ...]:
+    """Return the outermost nodes within a range of rows (0-based), or an empty tuple if a token crosses its border."""
+    start, end = (rows.start, 0), (rows.stop, 0)
     outermost, pending = [], [root]
     while pending:
         node = pending.pop()
-        if node is not root and start <= node.start_byte < node.end_byte <= end:
+        if node is not root and start <= node.start_point < node.end_point <= end:
             outermost.append(node)
-        elif node.start_byte < end and node.end_byte > start:
+        elif node.start_point < end and node.end_point > start:
             if not node.children:
-                return []
+                return ()
             pending.extend(reversed(node.children))
-    return outermost
+    return tuple(outermost)
 
 
 def describe_shape(nodes: Iterable[Node], ignored: frozenset[str] = frozenset()) -> Shape:
@@ -160,3 +161,34 @@ def apply_edits(text: str, edits: Iterable[Edit]) -> str:
     for start, end, new in sorted(edits, key=lambda edit: edit[0], reverse=True):
         data = data[:start] + encode(new) + data[end:]
     return data.decode("utf-8", "surrogatepass")
+
+
+def find_bindings(nodes: Iterable[Node], syntax: Syntax, *, nested: bool = False) -> dict[str, Node]:
+    """Return the names that code binds in its own scope, in order, with the nodes that bind them last.
+
+    With `nested`, includes the names that functions and classes in the code bind, and their parameters.
+    """
+    inner = syntax.functions | syntax.classes
+    binders = {**syntax.binders, **syntax.inner_binders} if nested else syntax.binders
+    bindings: dict[str, Node] = {}
+    for node in (part for root in nodes for part in walk(root, lambda part: nested or part.type not in inner)):
+        for field in binders.get(node.type, ()):
+            target = node.child_by_field_name(field) if field else node
+            if target is not None:
+                names = iterate_names(target, syntax) if target.child_count else [get_text(target)]
+                bindings.update((name, node) for name in names)
+                break
+    return bindings
+
+
+def iterate_names(node: Node, syntax: Syntax) -> Iterator[str]:
+    """Iterate over the names in a node, without the names of attributes."""
+    return (get_text(part) for part in walk(node) if part.type in syntax.names)
+
+
+def find_used_names(nodes: Iterable[Node], syntax: Syntax) -> list[str]:
+    """Return the names that code uses but does not bind, in order of first use."""
+    nodes = list(nodes)
+    bound = find_bindings(nodes, syntax, nested=True)
+    names = dict.fromkeys(name for node in nodes for name in iterate_names(node, syntax))
+    return [name for name in names if name not in bound]

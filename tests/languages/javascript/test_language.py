@@ -102,7 +102,7 @@ if (!process.execPath.endsWith('node') || require.main === module || crypto.crea
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        ("#a() { return super.f(); }", ("#a", "super", "class")),
+        ("#b() { return this.#a + super.f(); }", ("names #a.", "super", "class")),
         ("get: function () {}", ("object",)),
         ("a() {}, b: 1", ("object",)),
         ("function (x) {}", ("expression",)),
