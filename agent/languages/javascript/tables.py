@@ -7,18 +7,11 @@ from dataclasses import replace
 from agent.languages.base import MutantKind
 from agent.languages.tree.syntax import Context, Syntax
 
-JSX = frozenset({"jsx_element", "jsx_self_closing_element"})
+NOT_ERASABLE = frozenset({
+    "decorator", "enum_declaration", "import_alias", "import_require_clause", "internal_module", "jsx_element",
+    "jsx_self_closing_element", "module", "type_assertion",
+})  # fmt: skip
 """Nodes that Node cannot run without a build step."""
-NOT_ERASABLE = {
-    "enum_declaration": "an enum",
-    "internal_module": "a namespace",
-    "module": "a namespace",
-    "decorator": "a decorator",
-    "import_alias": "an import alias",
-    "type_assertion": "a type assertion in angle brackets",
-    "import_require_clause": "an import assignment",
-}
-"""Nodes that have a meaning at run time and that Node cannot run, with their names."""
 
 JAVASCRIPT = Syntax(
     grammar="tree_sitter_javascript:language",

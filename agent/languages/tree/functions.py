@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from agent.languages.tree.syntax import Edit, Syntax, get_text, walk
@@ -13,9 +14,8 @@ if TYPE_CHECKING:
 
 def iterate_functions(nodes: Iterable[Node], syntax: Syntax, *, nested: bool = True) -> Iterator[tuple[Node, Node]]:
     """Iterate over functions that have a body, with their bodies. Skips inner functions unless `nested` is true."""
-    for node in (
-        part for root in nodes for part in walk(root, lambda part: nested or part.type not in syntax.functions)
-    ):
+    roots = (walk(root, lambda part: nested or part.type not in syntax.functions) for root in nodes)
+    for node in chain.from_iterable(roots):
         body = node.child_by_field_name("body") if node.type in syntax.functions else None
         if body is not None:
             yield node, body
@@ -42,25 +42,11 @@ def add_entries(nodes: Iterable[Node], syntax: Syntax) -> list[Edit]:
     edits: list[Edit] = []
     for _, body in iterate_functions(nodes, syntax):
         if body.type in syntax.blocks:
-            start = _find_body_start(body)
-            # without a semicolon, the entry would continue a directive
-            edits.append((start, start, f" {syntax.entry} " if start == body.start_byte + 1 else f"; {syntax.entry} "))
+            edits.append((body.start_byte + 1, body.start_byte + 1, f" {syntax.entry} "))
         else:
             before, after = syntax.entry_expression
             edits += [(body.start_byte, body.start_byte, before), (body.end_byte, body.end_byte, after)]
     return edits
-
-
-def _find_body_start(body: Node) -> int:
-    """Return the first byte of a body's statements, after its opening brace and directives such as `"use strict"`."""
-    start = body.start_byte + 1
-    for statement in body.named_children:
-        if statement.type == "comment":
-            continue
-        if statement.type != "expression_statement" or statement.children[0].type != "string":
-            break
-        start = statement.end_byte
-    return start
 
 
 def replace_body(body: Node, statement: str, syntax: Syntax) -> Edit:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 TOOLCHAINS = "/toolchains"
 """The folder in which a backend mounts the toolchain of each command."""
 MFD_CLOEXEC, MFD_EXEC = 1, 16
-PT_INTERP = 3
 MAX_PART = 1 << 16
 
 
@@ -109,7 +108,7 @@ def execute_runner(path: str, argv: list[str]) -> NoReturn:
     for number in (signal.SIGPIPE, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     fd = open_memory_file()
-    with open(find_loader(path), "rb") as file:
+    with open(find_loader(), "rb") as file:
         os.write(fd, file.read())
     os.fchmod(fd, 0o111)
     loader = os.open("/proc/self/fd/%d" % fd, os.O_PATH)
@@ -125,19 +124,10 @@ def open_memory_file() -> int:
         return int(create("loader", MFD_CLOEXEC))
 
 
-def find_loader(path: str) -> str:
-    """Return the dynamic loader that a 64-bit ELF executable names."""
-    with open(path, "rb") as file:
-        header = file.read(64)
-        if header[:6] != b"\x7fELF\x02\x01":
-            raise ValueError(path + " is not a 64-bit executable")
-        offset, size, count = (
-            int.from_bytes(header[start:end], "little") for start, end in ((32, 40), (54, 56), (56, 58))
-        )
-        file.seek(offset)
-        table = file.read(size * count)
-        for entry in (table[start : start + size] for start in range(0, len(table), size)):
-            if int.from_bytes(entry[:4], "little") == PT_INTERP:
-                file.seek(int.from_bytes(entry[8:16], "little"))
-                return file.read(int.from_bytes(entry[32:40], "little")).rstrip(b"\0").decode()
-    raise ValueError(path + " has no dynamic loader")
+def find_loader() -> str:
+    """Return the dynamic loader of the C library, glibc or musl."""
+    machine = os.uname().machine
+    for path in ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-%s.so.1" % machine, "/lib/ld-musl-%s.so.1" % machine):
+        if os.path.exists(path):
+            return path
+    raise ValueError("there is no dynamic loader for " + machine)

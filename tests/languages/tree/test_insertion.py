@@ -25,28 +25,10 @@ WRAPPERS = (
 )
 STATEMENT, CLASS, OBJECT, EXPRESSION = WRAPPERS
 TOKENS = [
-    *("const", "let", "x", "y", "f", "(", ")", "{", "}", "[", "]", ";", ",", ".", "=>", "=", "+", "++", "-", "/", "*"),
-    *(
-        "`",
-        "${",
-        "'a'",
-        "1",
-        "/a/",
-        "//",
-        "/*",
-        "*/",
-        "<!--",
-        ":",
-        "?",
-        "#",
-        "@",
-        "function",
-        "class",
-        "async",
-        "await",
-    ),
-    *("return", "get", "static", "new", "if", "else", "for", "yield", "import", "export", "...", "\\", "#!"),
-]
+    "const", "let", "x", "y", "f", "(", ")", "{", "}", "[", "]", ";", ",", ".", "=>", "=", "+", "++", "-", "/", "*",
+    "`", "${", "'a'", "1", "/a/", "//", "/*", "*/", "<!--", ":", "?", "#", "@", "function", "class", "async", "await",
+    "return", "get", "static", "new", "if", "else", "for", "yield", "import", "export", "...", "\\", "#!",
+]  # fmt: skip
 
 
 def insert(template: str, code: str, language: JavaScriptLanguage = JAVASCRIPT) -> str | None:
