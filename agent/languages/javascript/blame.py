@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 
 from agent.languages.base import Program
-from agent.languages.javascript.inspection import MEMBERS, find_introspection, find_members
-from agent.languages.javascript.tables import BROWSER, JAVASCRIPT, NEWER
+from agent.languages.javascript.inspection import MEMBERS, find_introspection, find_members, walk_outside_functions
+from agent.languages.javascript.tables import BROWSER, JAVASCRIPT, NEWER, WORKING
 from agent.languages.reporting import Blame
-from agent.languages.tree.functions import does_work
 from agent.languages.tree.insertion import Placement
 from agent.languages.tree.syntax import find_bindings, walk
 from agent.sandbox.base import ReportLine, RunResult
@@ -62,7 +61,7 @@ class JavaScriptBlame(Blame):
         return Cause.SNIPPET
 
     def does_work_at_load(self) -> bool:
-        return does_work(self.placement.nodes, JAVASCRIPT)
+        return any(part.type in WORKING for part in walk_outside_functions(self.placement.nodes))
 
     def find_introspection(self) -> tuple[str, ...]:
         """Return the names in the program through which code can reach the runner or change its verdicts."""

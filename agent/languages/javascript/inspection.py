@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -14,8 +13,14 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _TEXTS = JAVASCRIPT.names | {"property_identifier", "string_fragment", "private_property_identifier"}
-_PATH = re.compile(rf"(?:.*\.)?(?:{'|'.join(BUILT_IN)})[.\[]|.*\.constructor\.prototype")
-_CHANGES = re.compile(r"Object\.(?:assign|definePropert|setProto)")
+_TARGETS = {
+    "assignment_expression": "left", "augmented_assignment_expression": "left", "for_in_statement": "left",
+    "assignment_pattern": "left", "object_assignment_pattern": "left", "update_expression": "argument",
+    "pair_pattern": "value", "array_pattern": "", "object_pattern": "", "rest_pattern": "",
+}  # fmt: skip
+"""Nodes that assign, with the field of what they assign, or an empty text for all children."""
+_CALLERS = (".map", ".flatMap", ".filter", ".every", ".some", "Object.create")
+"""Functions that call a built-in object or inherit from it."""
 MEMBERS = ("method_definition", "pair", "field_definition", "public_field_definition")
 _ACCESS = ("member_expression", "subscript_expression")
 _BOUNDARIES = JAVASCRIPT.functions | {"class_static_block", "field_definition", "public_field_definition"}
@@ -43,10 +48,14 @@ def is_module(nodes: Iterable[Node]) -> bool:
     return False
 
 
+def walk_outside_functions(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Iterate over functions and all nodes outside functions."""
+    return (part for node in nodes for part in walk(node, lambda part: part.type not in JAVASCRIPT.functions))
+
+
 def find_stray_returns(nodes: Iterable[Node]) -> bool:
     """Return whether code returns outside a function."""
-    parts = (part for node in nodes for part in walk(node, lambda part: part.type not in JAVASCRIPT.functions))
-    return any(part.type == "return_statement" for part in parts)
+    return any(part.type == "return_statement" for part in walk_outside_functions(nodes))
 
 
 def find_members(nodes: Iterable[Node]) -> set[str]:
@@ -106,29 +115,60 @@ def find_introspection(placement: Placement) -> tuple[str, ...]:
 
 
 def _iterate_replaced(placement: Placement) -> Iterator[str]:
-    """Iterate over built-in objects that the snippet replaces, changes or renames, and functions that it replaces."""
-    own = find_bindings(placement.nodes, JAVASCRIPT, nested=True)
-    around = find_bindings(placement.root.named_children, JAVASCRIPT)
-    functions = {name for name, node in around.items()
-                 if (node.child_by_field_name("value") or node).type in JAVASCRIPT.functions}  # fmt: skip
-    yield from BUILT_IN.intersection(find_bindings(placement.nodes, JAVASCRIPT))
+    """Iterate over built-in objects that the snippet changes or passes on, and functions that it replaces."""
+    own, declared = (find_bindings(placement.nodes, JAVASCRIPT, nested=nested) for nested in (True, False))
+    around = find_bindings((node for node in placement.root.named_children if node not in placement.nodes), JAVASCRIPT)
+    functions = {name for name, node in around.items() if _is_definition(node) and not placement.is_of_snippet(node)}
+    yield from (BUILT_IN | functions).intersection(declared)
     for node in (part for root in placement.nodes for part in walk(root)):
         text, parent = get_text(node), node.parent
         if parent is None:
             continue
-        is_left = parent.child_by_field_name("left") == node and parent.type != "binary_expression"
-        is_target = is_left or _is_changing(parent)
-        is_value = node in (parent.child_by_field_name("value"), parent.child_by_field_name("right"))
-        if node.type == "identifier" and text not in own:
-            is_changed = parent.type == "arguments" and _CHANGES.match(get_text(parent.parent or parent))
-            is_renamed = is_value and parent.type in ("variable_declarator", "assignment_expression")
-            if (is_target and text in functions) or (text in BUILT_IN and (is_target or is_changed or is_renamed)):
+        is_escaped = node.child_count == 0 and "\\" in text and node.type in _TEXTS
+        is_key = text == "prototype" and parent.type in ("pair_pattern", "object_pattern")
+        if is_escaped or is_key:
+            yield text
+        elif node.type in JAVASCRIPT.names and text not in own:
+            is_passed_on = text in BUILT_IN and not _is_plain_use(node, parent)
+            if is_passed_on or (_is_target(node, parent) and text in GLOBAL | functions):
                 yield text
-        elif node.type in _ACCESS and _PATH.match(text):
-            is_object = parent.type in _ACCESS and parent.child_by_field_name("object") == node
-            if is_target or (text.endswith(".prototype") and not is_object):
+        elif node.type in _ACCESS and not (parent.type in _ACCESS and parent.child_by_field_name("object") == node):
+            root, keys = _split_access(node)
+            is_of_others = "prototype" in keys and not (root in own and _is_definition(own[root]))
+            is_built_in = root in BUILT_IN - own.keys() or (root == "this" and keys[-1] in BUILT_IN)
+            is_changed = (is_of_others or is_built_in) and _is_target(node, parent)
+            if is_changed or (is_of_others and keys[0] == "prototype" and not _is_plain_use(node, parent)):
                 yield text if len(text) <= 60 else f"{text[:60]}..."
 
 
-def _is_changing(node: Node) -> bool:
-    return node.type == "update_expression" or (node.type == "unary_expression" and node.children[0].type == "delete")
+def _is_definition(binding: Node) -> bool:
+    value = binding.child_by_field_name("value") or binding
+    return value.type in JAVASCRIPT.functions | JAVASCRIPT.classes
+
+
+def _split_access(node: Node) -> tuple[str, list[str]]:
+    """Return the text of the object that a chain of accesses starts with, and the keys, last one first."""
+    keys = []
+    while node.type in _ACCESS:
+        key = node.child_by_field_name("property") or node.child_by_field_name("index")
+        keys.append("" if key is None else get_text(key).strip("'\"`"))
+        node = node.child_by_field_name("object") or node.children[0]
+    return get_text(node), keys
+
+
+def _is_target(node: Node, parent: Node) -> bool:
+    """Return whether a node is assigned, updated or deleted."""
+    if parent.type == "unary_expression":
+        return parent.children[0].type == "delete"
+    field = _TARGETS.get(parent.type)
+    return field == "" or (field is not None and parent.child_by_field_name(field) == node)
+
+
+def _is_plain_use(node: Node, parent: Node) -> bool:
+    """Return whether a built-in object is called, compared, extended or read, and not passed to other code."""
+    if parent.type == "arguments" and parent.parent is not None:
+        return get_text(parent.parent.children[0]).endswith(_CALLERS)
+    is_callee = node in (parent.child_by_field_name("function"), parent.child_by_field_name("constructor"))
+    return is_callee or parent.type in (
+        "binary_expression", "class_heritage", "extends_clause", "unary_expression", *_ACCESS
+    )  # fmt: skip

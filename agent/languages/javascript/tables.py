@@ -53,10 +53,6 @@ JAVASCRIPT = Syntax(
         "formal_parameters": ("",),
     },
     ignored=frozenset({"comment", "html_comment", ";", ","}),
-    working=frozenset({
-        "call_expression", "new_expression", "for_statement", "for_in_statement", "while_statement", "do_statement",
-        "throw_statement", "await_expression",
-    }),
     numbers=frozenset({"number"}),
     constructors=frozenset({"constructor"}),
     changes={
@@ -81,6 +77,11 @@ JAVASCRIPT = Syntax(
 TYPESCRIPT = replace(JAVASCRIPT, grammar="tree_sitter_typescript:language_typescript")
 TSX = "tree_sitter_typescript:language_tsx"
 
+WORKING = frozenset({
+    "call_expression", "new_expression", "for_statement", "for_in_statement", "while_statement", "do_statement",
+    "throw_statement", "await_expression",
+})  # fmt: skip
+"""Nodes that do more than define, import and assign."""
 MODULES = frozenset({
     "_http_agent", "assert", "async_hooks", "buffer", "child_process", "cluster", "console", "constants", "crypto",
     "dgram", "diagnostics_channel", "dns", "domain", "events", "fs", "http", "http2", "https", "inspector", "module",

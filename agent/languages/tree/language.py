@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from agent.errors import SnippetTooLarge
 from agent.languages.base import CodeView, FoundFunction, Language, MalformedProgram, Mutation, Program, Snippet
 from agent.languages.tree import outline
-from agent.languages.tree.functions import add_entries, is_callback, iterate_functions
 from agent.languages.tree.insertion import (
     MAX_CHARACTERS,
     Fragment,
@@ -20,7 +20,18 @@ from agent.languages.tree.insertion import (
     place_snippet,
 )
 from agent.languages.tree.mutants import create_mutants
-from agent.languages.tree.syntax import Syntax, apply_edits, find_bindings, find_error, find_used_names, parse
+from agent.languages.tree.syntax import (
+    Syntax,
+    add_entries,
+    apply_edits,
+    find_bindings,
+    find_error,
+    find_used_names,
+    is_callback,
+    iterate_functions,
+    iterate_names,
+    parse,
+)
 from agent.sandbox.base import SENTINEL, SandboxJob
 from agent.types import Cause
 
@@ -142,7 +153,7 @@ class TreeLanguage(Language):
         return outline.extract_view(normalise(code), name, self.syntax)
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
-        return create_mutants(snippet.code, limit, self.syntax)
+        return tuple(islice(create_mutants(snippet.code, self.syntax), limit))
 
     def find_placement(self, program: Program) -> Placement:
         """Parse a program and find its snippet.
@@ -170,12 +181,12 @@ class TreeLanguage(Language):
             raise MalformedProgram(f"the program has no test case: {self.cases_wanted}")
         if len(cases) > MAX_CASES:
             raise MalformedProgram(f"the program has {len(cases)} test cases; keep the {MAX_CASES} best ones")
-        bound = find_bindings(placement.nodes, self.syntax)
+        names = {name for node in placement.nodes for name in iterate_names(node, self.syntax)}
         for name in cases:
             if cases.count(name) > 1:
                 raise MalformedProgram(f"two test cases are named `{name}`; only one of them would run")
-            if name in bound and name.startswith("test_"):
-                raise MalformedProgram(f"the candidate defines `{name}` as well: rename the test case")
+            if name in names and name.startswith("test_"):
+                raise MalformedProgram(f"the candidate contains the name `{name}`: rename the test case")
 
     def _iterate_stand_ins(self, placement: Placement, cases: tuple[str, ...]) -> Iterator[str]:
         around = self.find_surrounding_names(placement)

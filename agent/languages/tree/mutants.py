@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, islice, zip_longest
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 from agent.languages.base import MutantKind, Mutation, Snippet
-from agent.languages.tree.functions import find_first_parameter, is_callback, iterate_functions, replace_body
 from agent.languages.tree.insertion import Fragment, iterate_fragments
 from agent.languages.tree.syntax import (
     Edit,
     Syntax,
     apply_edits,
     describe_shape,
-    encode,
     find_bindings,
     get_text,
+    is_callback,
+    iterate_functions,
     walk,
 )
 
@@ -35,19 +35,17 @@ _CHANGES = {
 _MAX_QUOTED = 80
 
 
-def create_mutants(code: str, limit: int, syntax: Syntax) -> tuple[Mutation, ...]:
-    """Create at most `limit` mutants of normalised code: replacements first, then small changes of alternating kinds.
+def create_mutants(code: str, syntax: Syntax) -> Iterator[Mutation]:
+    """Iterate over mutants of normalised code: replacements first, then small changes of alternating kinds.
 
     Each mutant parses in a place where the snippet may stand. All mutants differ from each other and from the snippet.
     """
     fragment = next(iterate_fragments(code, syntax), None)
-    return () if fragment is None else tuple(islice(_iterate_distinct(code, fragment, syntax), limit))
-
-
-def _iterate_distinct(code: str, fragment: Fragment, syntax: Syntax) -> Iterator[Mutation]:
+    if fragment is None:
+        return
     seen = [describe_shape(fragment.nodes, syntax.ignored)]
     small = _write_small_changes(fragment, syntax) if len(code) <= MAX_CHARACTERS else ()
-    for kind, change, edits in chain(_write_replacements(code, fragment, syntax), small):
+    for kind, change, edits in chain(_write_replacements(fragment, syntax), small):
         text = apply_edits(code, [(start - fragment.shift, end - fragment.shift, new) for start, end, new in edits])
         mutant = next(iterate_fragments(text, syntax), None)
         if mutant is not None and (shape := describe_shape(mutant.nodes, syntax.ignored)) not in seen:
@@ -55,11 +53,11 @@ def _iterate_distinct(code: str, fragment: Fragment, syntax: Syntax) -> Iterator
             yield Mutation(kind, change, Snippet(text))
 
 
-def _write_replacements(code: str, fragment: Fragment, syntax: Syntax) -> Iterator[Change]:
+def _write_replacements(fragment: Fragment, syntax: Syntax) -> Iterator[Change]:
     functions = _find_replaceable(fragment, syntax)
     if not functions:
         names = ", ".join(find_bindings(fragment.nodes, syntax))
-        whole = fragment.shift, fragment.shift + len(encode(code))
+        whole = fragment.nodes[0].start_byte, fragment.nodes[-1].end_byte
         empty = syntax.empty.format(names=names) if names else ";"
         yield MutantKind.RETURNS_NOTHING, "it does nothing", [(*whole, empty)]
         yield MutantKind.RAISES, _CHANGES[MutantKind.RAISES], [(*whole, syntax.replacements[MutantKind.RAISES])]
@@ -67,9 +65,9 @@ def _write_replacements(code: str, fragment: Fragment, syntax: Syntax) -> Iterat
     for kind, change in _CHANGES.items():
         edits = []
         for node, body in functions:
-            first = find_first_parameter(node, syntax)
+            first = _find_first_parameter(node, syntax)
             if kind is not MutantKind.RETURNS_FIRST_ARGUMENT or first not in (None, get_text(body)):
-                edits.append(replace_body(body, syntax.replacements[kind].format(first=first), syntax))
+                edits.append(_replace_body(body, syntax.replacements[kind].format(first=first), syntax))
         if edits:
             yield kind, change, edits
 
@@ -117,3 +115,23 @@ def _find_small_changes(node: Node, syntax: Syntax) -> Iterator[tuple[str, Edit]
         yield "off_by_one", (node.start_byte, node.end_byte, str(int(get_text(node)) + 1))
     if condition is not None and node.type in ("if_statement", "ternary_expression"):
         yield "negated_condition", (condition.start_byte, condition.end_byte, syntax.negation % get_text(condition))
+
+
+def _replace_body(body: Node, statement: str, syntax: Syntax) -> Edit:
+    """Return the edit that replaces a body with one statement."""
+    if body.type in syntax.blocks:
+        return body.start_byte + 1, body.end_byte - 1, f" {statement} "
+    return body.start_byte, body.end_byte, f"{{ {statement} }}"
+
+
+def _find_first_parameter(function: Node, syntax: Syntax) -> str | None:
+    """Return the name of a function's first parameter, or None if it has no name."""
+    single, several = (function.child_by_field_name(name) for name in ("parameter", "parameters"))
+    nodes = [single] if single is not None else [] if several is None else several.named_children
+    for node in nodes:
+        if node.type in syntax.ignored:
+            continue
+        for field in ("pattern", "left"):  # a typed parameter, or one with a default value
+            node = node.child_by_field_name(field) or node
+        return get_text(node) if node.type in syntax.names else None
+    return None

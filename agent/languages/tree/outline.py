@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from agent.languages.base import CodeView, FoundFunction
-from agent.languages.tree.functions import is_callback, iterate_functions
-from agent.languages.tree.insertion import MAX_CHARACTERS, Fragment, iterate_fragments
+from agent.languages.base import FoundFunction
+from agent.languages.tree.insertion import iterate_fragments
 from agent.languages.tree.syntax import (
     Edit,
     Syntax,
@@ -16,7 +15,9 @@ from agent.languages.tree.syntax import (
     describe_shape,
     find_error,
     get_text,
+    is_callback,
     iterate_ancestors,
+    iterate_functions,
     parse,
     walk,
 )

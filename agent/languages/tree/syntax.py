@@ -1,4 +1,4 @@
-"""Parse code with a tree-sitter grammar, compare syntax trees and edit code.
+"""Parse code with a tree-sitter grammar, compare and search syntax trees, and edit code.
 
 Trees are walked without recursion, because hostile code can be nested as deeply as the parser allows.
 """
@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from agent.errors import needs_extra
@@ -40,7 +41,7 @@ class Syntax:
     other sets contain types of nodes. `misread` contains the types of a node and its child which show that code is no
     statement. `unfinished` may continue on the next line in ways that the grammar ignores. `functions` may have a
     `body`, `blocks` are bodies in braces, and `arguments` may contain a callback. `ignored` are comments and
-    separators. `working` do more than define and assign. `binders` maps nodes that bind names to the fields that may
+    separators. `binders` maps nodes that bind names to the fields that may
     contain these names, or to an empty text for the whole node. `inner_binders` bind names only inside themselves.
 
     `changes` maps an operator or the type of a token to the kind of a small change and the new text. `negation` negates
@@ -61,7 +62,6 @@ class Syntax:
     binders: Mapping[str, tuple[str, ...]]
     inner_binders: Mapping[str, tuple[str, ...]]
     ignored: frozenset[str]
-    working: frozenset[str]
     numbers: frozenset[str]
     constructors: frozenset[str]
     changes: Mapping[str, tuple[str, str]]
@@ -192,3 +192,34 @@ def find_used_names(nodes: Iterable[Node], syntax: Syntax) -> list[str]:
     bound = find_bindings(nodes, syntax, nested=True)
     names = dict.fromkeys(name for node in nodes for name in iterate_names(node, syntax))
     return [name for name in names if name not in bound]
+
+
+def iterate_functions(nodes: Iterable[Node], syntax: Syntax, *, nested: bool = True) -> Iterator[tuple[Node, Node]]:
+    """Iterate over functions that have a body, with their bodies. Skips inner functions unless `nested` is true."""
+    roots = (walk(root, lambda part: nested or part.type not in syntax.functions) for root in nodes)
+    for node in chain.from_iterable(roots):
+        body = node.child_by_field_name("body") if node.type in syntax.functions else None
+        if body is not None:
+            yield node, body
+
+
+def is_callback(function: Node, syntax: Syntax) -> bool:
+    """Return whether a function is an argument of a call, or is called where it is written."""
+    node, parent = function, function.parent
+    while parent is not None and parent.type == "parenthesized_expression":
+        node, parent = parent, parent.parent
+    if parent is None:
+        return False
+    return parent.type in syntax.arguments or parent.child_by_field_name("function") == node
+
+
+def add_entries(nodes: Iterable[Node], syntax: Syntax) -> list[Edit]:
+    """Return edits that make each function record its entry first."""
+    edits: list[Edit] = []
+    for _, body in iterate_functions(nodes, syntax):
+        if body.type in syntax.blocks:
+            edits.append((body.start_byte + 1, body.start_byte + 1, f" {syntax.entry} "))
+        else:
+            before, after = syntax.entry_expression
+            edits += [(body.start_byte, body.start_byte, before), (body.end_byte, body.end_byte, after)]
+    return edits

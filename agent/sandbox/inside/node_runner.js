@@ -27,7 +27,6 @@
   const { then } = Promise.prototype;
   const { exec } = RegExp.prototype;
   const { slice, indexOf } = String.prototype;
-  const { toString: getSource } = Function.prototype;
   const { encodeInto } = TextEncoder.prototype;
   const encoder = new TextEncoder();
   const asText = String;
@@ -200,25 +199,16 @@
     return import(pathToFileURL(file));
   }
 
-  // Registers the cases that are functions. Ignores a function whose source is not outside the snippet.
+  // Registers the cases that are functions.
   function registerFunctions(table) {
     for (let i = 0; i < cases.length; i++) {
       const find = table[cases[i]];
       if (!find || tests[cases[i]]) continue;
       try {
         const test = find();
-        if (typeof test === 'function' && isOutside(apply(getSource, test, []))) tests[cases[i]] = test;
+        if (typeof test === 'function') tests[cases[i]] = test;
       } catch { /* it does not exist, so it does not run */ }
     }
-  }
-
-  function isOutside(text) {
-    for (let at = -1; (at = apply(indexOf, source, [text, at + 1])) >= 0;) {
-      let line = 1;
-      for (let i = 0; i < at; i++) if (source[i] === '\n') line++;
-      if (!isOfSnippet(line)) return true;
-    }
-    return false;
   }
 
   // Registers a case with a title. Ignores calls from the snippet.

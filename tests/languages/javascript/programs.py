@@ -42,6 +42,7 @@ PATCHED = (
     "Array.prototype.toJSON Array.prototype[Symbol.iterator] JSON.stringify Map.prototype.get Object.is"
     " Promise.prototype.then Reflect.apply RegExp.prototype.exec String.prototype.slice"
 )
+PATCH = "A.prototype.includes = () => true;"
 PARENT = "const fs = require('fs'); try {{ {}; console.log('done'); }} catch (e) {{ }}\nfunction f(x) {{ return 0; }}"
 NAMES = """if (typeof fs !== 'undefined' || process.argv.length !== 2 || process.execArgv.length) throw 1;
 if (!process.execPath.endsWith('node') || require.main === module || crypto.createHash) throw 2;"""
@@ -182,7 +183,7 @@ PROGRAMS: list[tuple[str, str, str, str]] = [
         "patches a renamed object",
         INCLUDES,
         f"const {{ prototype: p }} = Array; p.includes = () => true;\n{BAD}",
-        "passed Array",
+        "passed Array prototype",
     ),
     (
         "patches through this",
@@ -215,8 +216,30 @@ PROGRAMS: list[tuple[str, str, str, str]] = [
         f"Error = function () {{ this.stack = 'at program.js:9:9'; }}; test('adds (1)', () => {{}});\n{BAD}",
         "failed snippet Error",
     ),
+    ("escapes its targets", HELPER, f"ch\\u0065ck = () => {{}};\n{BAD}", "passed ch\\u0065ck"),
+    ("redeclares a helper", HELPER, f"var check = () => {{}};\n{BAD}", "passed check"),
+    ("patches in a pattern", HELPER, f"({{ check }} = {{ check() {{}} }});\n{BAD}", "passed check"),
+    (
+        "patches in a list",
+        INCLUDES,
+        f"[Array.prototype.includes] = [() => 1];\n{BAD}",
+        "passed Array.prototype.includes",
+    ),
+    ("patches a class", INCLUDES, f"const A = [].constructor; {PATCH}\n{BAD}", "passed A.prototype.includes"),
+    (
+        "patches a value",
+        INCLUDES,
+        f"const g = (A) => {{ {PATCH} }}; g(Array);\n{BAD}",
+        "passed A.prototype.includes Array",
+    ),
+    (
+        "patches super",
+        INCLUDES,
+        f"class A extends Array {{ static {{ super.{PATCH[2:]} }} }}\n{BAD}",
+        "passed super.prototype.includes",
+    ),
     ("evaluates a patch", HELPER, f"eval('check = () => {{}}');\n{BAD}", "passed eval"),
-    ("replaces a case", T, f"test_a = () => {{}}; test_b = () => {{}};\n{BAD}", "error program test_a test_b"),
+    ("replaces a case", T, f"test_a = () => {{}}; test_b = () => {{}};\n{BAD}", "refused"),
     (
         "registers its own case",
         TITLES,

@@ -58,7 +58,7 @@ def write_template(snippet: Snippet) -> str:
     if "member of an object" in advice:
         line = f"const stand_in = {{\n{line}}};\n"
     elif "class member" in advice:
-        names = re.search(r"private names (.*?) that", advice)
+        names = re.search(r"private names ([^.]*)", advice)
         own = "".join(f"{name};\n" for name in names[1].split(", ")) if names else ""
         line = f"class StandIn extends Object {{\n{own}{line}}}\n"
     elif "is an expression" in advice:
