@@ -96,7 +96,7 @@ async def test_the_end_of_a_runner_is_observed(
     ("argv", "end"),
     [
         (("node", "-e", "setTimeout(() => {}, 1e6)"), (None, signal.SIGKILL, True, None)),
-        (("nonesuch",), (70, None, False, None)),
+        (("nonesuch",), (127, None, False, None)),
         (("node", "--nonesuch"), (9, None, False, None)),
     ],
 )
@@ -140,14 +140,6 @@ try {{ console.log(require('fs').openSync('/proc/self/mem', 'r+')) }} catch (err
     result = await sandbox.run(make(program))
     assert result.stdout.splitlines() == [*[""] * len(attempts), "EACCES"]
     assert [record.kind for record in result.records] == ["end"]
-
-
-async def test_sigusr1_opens_no_inspector(sandbox: Sandbox) -> None:
-    program = (
-        f"{CAPTURE} run(`kill -USR1 ${{process.pid}}`); console.log(run('sleep 0.3; cat /proc/net/tcp*').match(/ 0A /))"
-    )
-    result = await sandbox.run(make(f"setTimeout(() => {{ {program} }}, 100)"))
-    assert (result.stdout, result.exit_code) == ("null\n", 0)
 
 
 async def test_the_next_sandbox_starts_its_runner_in_advance(backend: SandboxBackend, sandbox: Sandbox) -> None:

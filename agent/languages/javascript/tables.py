@@ -128,7 +128,7 @@ GLOBAL = BUILT_IN | {
 REACH_RUNNER = frozenset({
     "node:async_hooks", "node:child_process", "node:cluster", "node:diagnostics_channel", "node:inspector",
     "node:module", "node:repl", "node:v8", "node:vm", "node:wasi", "node:worker_threads", "AssertionError",
-    "__enterSnippet", "__proto__", "__register", "_cache", "_compile", "_extensions", "_linkedBinding", "_load",
+    "__enterSnippet", "__proto__", "_cache", "_compile", "_extensions", "_linkedBinding", "_load",
     "binding", "captureStackTrace", "closeSync", "dlopen", "eval", "getBuiltinModule", "getPrototypeOf", "mainModule",
     "prepareStackTrace", "registerHooks", "removeAllListeners", "removeListener", "setPrototypeOf",
     "setUncaughtExceptionCaptureCallback", "stackTraceLimit", "syncBuiltinESMExports", "uncaughtException",

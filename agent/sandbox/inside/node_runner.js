@@ -51,7 +51,7 @@
   process.on('uncaughtException', fail);
   process.on('unhandledRejection', fail);
   if (mode) emit('sentinel', '', '', '', '');
-  settle(load, runCases);
+  settle(load, (loaded) => runCases(options.module ? loaded.__cases : loaded));
 
   // The key is read apart from the other fields, so that no other buffer and no string contains it.
   function readJob() {
@@ -117,7 +117,7 @@
       if (isModule && name !== 'process' && name !== 'console' && name !== 'crypto') delete globalThis[name];
     }
     for (const name of ['require', 'module', 'exports', '__filename', '__dirname']) delete globalThis[name];
-    Object.defineProperty(globalThis, 'crypto', { value: webcrypto });
+    Object.defineProperties(globalThis, { crypto: { value: webcrypto }, __enterSnippet: { value: enterSnippet } });
     Error.stackTraceLimit = MAX_FRAMES;
     for (const name of ['exit', 'reallyExit']) {
       const original = process[name];
@@ -144,7 +144,7 @@
     if (options.types) source = Module.stripTypeScriptTypes(source);  // keeps the positions of all other code
     if (options.strict) source = `'use strict';${source}`;
     const names = cases.filter((name) => apply(exec, CASE_FUNCTION, [name]));
-    const table = `__register({${names.map((name) => `${name}:()=>${name}`)}});`;
+    const table = `{__proto__:null,${names.map((name) => `${name}:()=>${name}`)}};`;
     const folder = options.module || job.environment ? makeFolder() : job.work;
     return options.module ? loadModule(folder, table) : loadScript(folder, table);
   }
@@ -152,13 +152,13 @@
   // Calls a function and waits until its result is settled. An error goes to `fail`.
   function settle(run, next) {
     let isSettled = false;  // a thenable may call its callbacks several times
-    const resolve = () => { if (!isSettled) { isSettled = true; next(); } };
+    const resolve = (value) => { if (!isSettled) { isSettled = true; next(value); } };
     const reject = (error) => { if (!isSettled) { fail(error); resolve(); } };
     try {
       const result = run();
       if (isPromise(result)) apply(then, result, [resolve, reject]);
       else if (result && typeof result.then === 'function') result.then(resolve, reject);
-      else resolve();
+      else resolve(result);
     } catch (error) { reject(error); }
   }
 
@@ -174,12 +174,12 @@
     const file = path.join(folder, 'program.js');
     const module = Object.assign(new Module(file), { filename: file, paths: Module._nodeModulePaths(folder) });
     const require = makeRequire(file);
-    const names = ['exports', 'require', 'module', '__filename', '__dirname', '__enterSnippet', '__register'];
-    const run = vm.compileFunction(`${source}\n;${table}`, names, {
+    const names = ['exports', 'require', 'module', '__filename', '__dirname'];
+    const run = vm.compileFunction(`${source}\n;return ${table}`, names, {
       filename: file,
-      importModuleDynamically: vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER,
+      importModuleDynamically: vm.constants.USE_MAIN_CONTEXT_DEFAULT_LOADER,
     });
-    return apply(run, module.exports, [module.exports, require, module, file, folder, enterSnippet, registerFunctions]);
+    return apply(run, module.exports, [module.exports, require, module, file, folder]);
   }
 
   // An entry of the real cache could replace `assert`.
@@ -187,15 +187,12 @@
     return Object.assign(Module.createRequire(file), { cache: Object.create(null) });
   }
 
-  // Modules come from files. The module `runner.mjs` removes the global variable before the program runs.
+  // Modules come from files.
   function loadModule(folder, table) {
     const file = path.join(folder, 'program.mjs');
-    globalThis.__runner = [enterSnippet, registerFunctions];
     // bundlers accept modules that mix `import` and `require`
     Object.assign(globalThis, { require: makeRequire(file), module: { exports: {} }, exports: {} });
-    const exported = 'export const [__enterSnippet, __register] = globalThis.__runner; delete globalThis.__runner;';
-    fs.writeFileSync(path.join(folder, 'runner.mjs'), exported);
-    fs.writeFileSync(file, `${source}\n;import { __enterSnippet, __register } from './runner.mjs';${table}`);
+    fs.writeFileSync(file, `${source}\n;export const __cases = ${table}`);
     return import(pathToFileURL(file));
   }
 
@@ -280,7 +277,8 @@
     problem ??= { error };
   }
 
-  function runCases() {
+  function runCases(functions) {
+    registerFunctions(functions);
     isLoading = false;
     let next = 0;
 

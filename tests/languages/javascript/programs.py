@@ -246,7 +246,7 @@ PROGRAMS: list[tuple[str, str, str, str]] = [
         f"test('adds (1)', () => {{}}); it('adds [2]', () => {{}});\n{BAD}",
         "failed snippet",
     ),
-    ("registers functions", T, f"__register({{ test_a: () => () => {{}} }});\n{BAD}", "failed snippet __register"),
+    ("exports cases", ESM, f"export const __cases = {{ test_a: () => () => {{}} }};\n{BAD}", "error program"),
     ("replaces test", TITLES, f"globalThis.test = () => {{}};\n{BAD}", "failed snippet globalThis.test"),
     ("swallows late errors", LATE, SWALLOWS, "passed removeAllListeners unhandledRejection"),
     (
