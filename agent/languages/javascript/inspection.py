@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from agent.languages.javascript.tables import BROWSER, BUILT_IN, GLOBAL, JAVASCRIPT, NOT_ERASABLE, REACH_RUNNER
-from agent.languages.tree.insertion import Fragment, Placement
+from agent.languages.tree.insertion import Fragment, Placement, find_surrounding_names
 from agent.languages.tree.syntax import find_bindings, find_used_names, get_text, walk
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ def find_introspection(placement: Placement) -> tuple[str, ...]:
 def _iterate_replaced(placement: Placement) -> Iterator[str]:
     """Iterate over built-in objects that the snippet changes or passes on, and functions that it replaces."""
     own, declared = (find_bindings(placement.nodes, JAVASCRIPT, nested=nested) for nested in (True, False))
-    around = find_bindings((node for node in placement.root.named_children if node not in placement.nodes), JAVASCRIPT)
-    functions = {name for name, node in around.items() if _is_definition(node) and not placement.is_of_snippet(node)}
+    around = find_surrounding_names(placement, JAVASCRIPT)
+    functions = {name for name, node in around.items() if _is_definition(node)}
     yield from (BUILT_IN | functions).intersection(declared)
     for node in (part for root in placement.nodes for part in walk(root)):
         text, parent = get_text(node), node.parent

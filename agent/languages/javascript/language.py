@@ -11,8 +11,7 @@ from agent.languages.javascript import inspection
 from agent.languages.javascript.blame import JavaScriptBlame, find_missing_packages, get_package, is_path
 from agent.languages.javascript.tables import FRAMEWORKS, JAVASCRIPT, MODULES, TSX, TYPESCRIPT
 from agent.languages.reporting import build_report
-from agent.languages.tree import outline
-from agent.languages.tree.insertion import Fragment, Placement, iterate_fragments, normalise
+from agent.languages.tree.insertion import Fragment, Placement, find_surrounding_names, iterate_fragments
 from agent.languages.tree.language import Problem, TreeLanguage
 from agent.languages.tree.syntax import find_bindings, get_text, iterate_ancestors, walk
 from agent.sandbox.base import RunResult, Toolchain
@@ -75,7 +74,7 @@ class JavaScriptLanguage(TreeLanguage):
         return inspection.advise(fragment)
 
     def check(self, placement: Placement) -> None:
-        around = [node for node in placement.root.named_children if node not in placement.nodes]
+        around = placement.around
         if (unsupported := inspection.find_unsupported(around)) is not None:
             raise MalformedProgram(f"the program contains {unsupported}, which Node cannot run")
         if frameworks := FRAMEWORKS.intersection(self._iterate_imports(around)):
@@ -93,7 +92,7 @@ class JavaScriptLanguage(TreeLanguage):
     def iterate_cases(self, placement: Placement) -> Iterator[str]:
         """Iterate over the names and titles of the test cases outside the snippet."""
         yield from super().iterate_cases(placement)
-        own = self.find_surrounding_names(placement).keys() | find_bindings(placement.nodes, self.syntax).keys()
+        own = find_surrounding_names(placement, self.syntax).keys() | find_bindings(placement.nodes, self.syntax).keys()
         names = [name for name in _REGISTRARS if name not in own]
         for call in walk(placement.root):
             function = call.child_by_field_name("function") if call.type == "call_expression" else None

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.languages.base import MalformedProgram
-from agent.languages.tree.syntax import Context, Syntax, describe_shape, encode, find_error, find_outermost, parse
+from agent.languages.tree.syntax import (
+    Context,
+    Syntax,
+    describe_shape,
+    encode,
+    find_bindings,
+    find_error,
+    find_outermost,
+    parse,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -42,6 +51,11 @@ class Placement:
     lines: range
     root: Node
     nodes: tuple[Node, ...]
+
+    @property
+    def around(self) -> list[Node]:
+        """The program's statements apart from those of the snippet. One of them may contain the snippet."""
+        return [node for node in self.root.named_children if node not in self.nodes]
 
     @property
     def is_at_top(self) -> bool:
@@ -80,6 +94,12 @@ def locate_snippet(source: str, lines: range, syntax: Syntax) -> Placement:
     """Parse a program that contains a snippet in these lines (1-based)."""
     root = parse(source, syntax.grammar)
     return Placement(source, lines, root, find_outermost(root, range(lines.start - 1, lines.stop - 1)))
+
+
+def find_surrounding_names(placement: Placement, syntax: Syntax) -> dict[str, Node]:
+    """Return the names that the program binds outside the snippet, with the nodes that bind them."""
+    bindings = find_bindings(placement.around, syntax)
+    return {name: node for name, node in bindings.items() if not placement.is_of_snippet(node)}
 
 
 def place_snippet(template: str, code: str, syntax: Syntax, marker: str) -> Placement:

@@ -14,6 +14,7 @@ from agent.languages.tree.insertion import (
     MAX_CHARACTERS,
     Fragment,
     Placement,
+    find_surrounding_names,
     iterate_fragments,
     locate_snippet,
     normalise,
@@ -47,7 +48,7 @@ Problem = tuple[str, Cause]
 class TreeLanguage(Language):
     """A language that is described by the tables of a grammar.
 
-    A subclass defines `syntax`, `command` and `report`, and the hooks that it needs. Test cases are functions of the
+    A subclass defines `syntax`, `get_command` and `report`, and the hooks that it needs. Test cases are functions of the
     program named `test_…`.
     """
 
@@ -166,12 +167,6 @@ class TreeLanguage(Language):
             raise MalformedProgram(f"lines {program.first_line} to {program.last_line} contain no snippet")
         return placement
 
-    def find_surrounding_names(self, placement: Placement) -> dict[str, Node]:
-        """Return the names that the program binds outside the snippet, with the nodes that bind them."""
-        nodes = (node for node in placement.root.named_children if not placement.is_of_snippet(node))
-        bindings = find_bindings(nodes, self.syntax)
-        return {name: node for name, node in bindings.items() if not placement.is_of_snippet(node)}
-
     def _is_function(self, binding: Node) -> bool:
         value = binding.child_by_field_name("value")
         return (binding if value is None else value).type in self.syntax.functions
@@ -189,7 +184,7 @@ class TreeLanguage(Language):
                 raise MalformedProgram(f"the candidate contains the name `{name}`: rename the test case")
 
     def _iterate_stand_ins(self, placement: Placement, cases: tuple[str, ...]) -> Iterator[str]:
-        around = self.find_surrounding_names(placement)
+        around = find_surrounding_names(placement, self.syntax)
         for name in find_used_names(placement.nodes, self.syntax):
             if name in around and name not in cases and not self.is_import(around[name]):
                 yield name
