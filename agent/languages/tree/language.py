@@ -48,8 +48,8 @@ Problem = tuple[str, Cause]
 class TreeLanguage(Language):
     """A language that is described by the tables of a grammar.
 
-    A subclass defines `syntax`, `get_command` and `report`, and the hooks that it needs. Test cases are functions of the
-    program named `test_…`.
+    A subclass defines `syntax`, `get_command` and `report`, and the hooks that it needs. Test cases are the program's
+    functions named `test_…`.
     """
 
     syntax: Syntax
