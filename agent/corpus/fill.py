@@ -106,8 +106,10 @@ async def fill(
 
     Raises:
         UsageError: the runs have code for other queries, or an earlier version wrote the code.
+        SandboxUnavailable: a language lacks its toolchain. Raised before any model call.
     """
     current = {gap.query.id: gap for gap in gaps}
+    await _require_toolchains(gaps, variant, options)
     for _ in range(attempts):
         waiting = [gap.start_attempt() for gap in current.values() if gap.reason and not gap.error]
         if not waiting:
@@ -120,6 +122,15 @@ async def fill(
             review = verdicts.get(gap.pair.id)
             current[gap.query.id] = replace(gap, review=review, reason=_explain_rejection(gap.result, review))
     return list(current.values())
+
+
+async def _require_toolchains(gaps: Sequence[Gap], variant: Variant, options: dict[str, Any]) -> None:
+    languages = Languages()
+    queries = [gap.query for gap in gaps if languages[gap.query.language].toolchain is not None]
+    if queries:
+        async with Annotator(variant=variant, **{**options, "on_event": None}) as annotator:
+            async for _ in annotator.annotate(queries, limit=0):
+                pass
 
 
 async def _annotate(gaps: Sequence[Gap], variant: Variant, run: Path, options: dict[str, Any]) -> list[Gap]:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from agent import Annotator, Pair, ScriptedLLM, ScriptedSandbox
+from agent.corpus.fill import Gap, fill
 from agent.errors import SandboxUnavailable
+from agent.evaluation.ablation import choose_variants
 from agent.evaluation.recorded import RecordedSandbox
 from agent.languages.base import Language
 from agent.languages.python.language import PythonLanguage
@@ -75,3 +77,13 @@ async def test_the_version_is_recorded_and_compared_by_a_replay(
     assert [note for note in recorded.list_notes(recorded.config, backend) if note.startswith("tool:")] == [
         "tool: recorded '2.1', now '2.2'"
     ]
+
+
+async def test_an_old_toolchain_stops_filling_before_any_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.corpus.fill.Languages", lambda: {"tooled": Tooled()})
+    query = PAIRS[1].model_copy(update={"code": ""})
+    (variant,) = choose_variants(["no_screen"])
+    model, backend, runs = ScriptedLLM([]), ToolSandbox("1.9"), (tmp_path / "written", tmp_path / "tested")
+    with pytest.raises(SandboxUnavailable):
+        await fill([Gap(query, query)], runs, variant, 1, model=model, sandbox=backend, languages=[Tooled()])
+    assert model.calls == []
