@@ -48,7 +48,8 @@ class Repair(Node):
 
     In stage 2, the model proposes commands. A round consists of the commands in one reply and the execution that
     follows. There are at most `max_repairs` rounds, one fewer than in Algorithm 1 of the paper. The count starts again
-    for a rewritten program. Repair stops early if no command changed anything.
+    for a rewritten program. Repair stops early if no command changed anything. If the language has no packages, a
+    missing dependency skips stage 2.
     """
 
     name = "repair"
@@ -68,7 +69,8 @@ class Repair(Node):
             if "environment" in update:
                 return Step("repaired", {**update, "installs": installs + 1, "repairs": repairs + 1})
         changed = False
-        if state.get("rounds", 0) < tools.config.max_repairs:
+        can_help = tools.language.packages is not None or state["report"].cause is not Cause.DEPENDENCY
+        if can_help and state.get("rounds", 0) < tools.config.max_repairs:
             changed, stage_two = await self._run_commands({**state, **update}, tools)
             update = {**update, **stage_two}
         if not changed:
