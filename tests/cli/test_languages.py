@@ -1,0 +1,71 @@
+"""Pairs in several languages are annotated in one command, and `agent replay` reproduces their tests."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agent.languages.registry import Languages
+from tests.cli.commands import ADD, ROOT, Commands
+from tests.scripts import PROGRAM, label, program, screen
+
+pytestmark = [pytest.mark.bwrap, pytest.mark.node]
+
+CHOSEN = {"limit": "right", "windows": "wrong", "queue": "right", "bosses": "wrong"}
+WITHOUT_NODE = """
+from dataclasses import replace
+from agent.cli.entry_point import main
+from agent.languages.javascript.language import JavaScriptLanguage
+JavaScriptLanguage.toolchain = replace(JavaScriptLanguage.toolchain, command="absent", wheel="")
+main()
+"""
+
+
+@pytest.fixture(autouse=True)
+def labels(agent: Commands) -> dict[str, int]:
+    """The labels of the pairs in the file `pairs.jsonl`. `replies.jsonl` has the model's replies."""
+    lines = (ROOT / "tests/languages/pairs.jsonl").read_text("utf-8").splitlines()
+    tasks = [task for task in map(json.loads, lines) if task["id"] in CHOSEN]
+    tasks.append({"id": "add", "language": "python", "query": "add", "right": ADD, "program": PROGRAM})
+    pairs, replies, labels = [], list[dict[str, Any]](), dict[str, int]()
+    for task in tasks:
+        name, language, kind = task["id"], Languages()[task["language"]], CHOSEN.get(task["id"], "right")
+        labels[name] = int(kind == "right")
+        pairs.append({"id": name, "query": task["query"], "code": task[kind], "language": language.name})
+        written = program(task["program"], fence=language.program_fence or language.fence)
+        by_role = {"screen": screen(), "generate_test": written}
+        by_role |= dict.fromkeys(("arbitrate", "judge"), label(labels[name]))
+        replies += [{"pair": name, "role": role, "reply": reply} for role, reply in by_role.items()]
+    agent.write("pairs.jsonl", pairs)
+    agent.write("replies.jsonl", replies)
+    agent.write("javascript.jsonl", [pair for pair in pairs if pair["language"] == "javascript"])
+    return labels
+
+
+def build_command(file: str, *more: str) -> tuple[str, ...]:
+    options = ("--model", "replay:replies.jsonl", "--sandbox", "bwrap", "-o", "run", "--json")
+    return ("annotate", file, *options, *more)
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.long)])
+def test_pairs_of_four_languages_are_tested_and_replayed(agent: Commands, labels: dict[str, int], engine: str) -> None:
+    if engine == "ray":
+        pytest.importorskip("ray")
+    result = agent.start(*build_command("pairs.jsonl", "--engine", engine)).wait(200)
+    assert result.code == 0, result.err
+    annotations = list(map(json.loads, (agent.folder / "run/annotations.jsonl").read_text("utf-8").splitlines()))
+    assert {one["id"]: one["label"] for one in annotations} == labels
+    assert {one["id"]: one["test"]["status"] == "passed" for one in annotations} == labels
+    replay = agent("replay", "run", "--json")
+    assert (replay.code, replay.json["same"], replay.json["different"]) == (0, 5, 0), replay.err
+
+
+def test_a_missing_runtime_stops_the_command_before_any_call_or_is_judged(agent: Commands) -> None:
+    command = build_command("javascript.jsonl")
+    stopped = agent.run_python(WITHOUT_NODE, *command)
+    assert (stopped.code, "[node]" in stopped.err) == (2, True), stopped.err
+    assert list((agent.folder / "run").iterdir()) == []
+    judged = agent.run_python(WITHOUT_NODE, *command, "--unsupported", "judge")
+    assert (judged.code, judged.json["decided_by"]) == (0, {"judge": 2}), judged.err
