@@ -264,7 +264,7 @@ class SandboxConfig(BaseModel):
         default=None, description="Folder with git clones, for testing functions in their module at a recorded commit"
     )
     exclude_newer: Trusted[str | None] = Field(
-        default=None, description="Ignore wheels that were uploaded after this date or time"
+        default=None, description="Ignore wheels and npm packages that were uploaded after this date or time"
     )
     python: Trusted[str | None] = Field(
         default=None, pattern=r"^3\.\d{1,2}$", description="Python version that runs programs, such as 3.9"
