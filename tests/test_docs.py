@@ -61,6 +61,8 @@ def choose_marks(page: str, command: str = "python") -> list[pytest.MarkDecorato
         marks.append(pytest.mark.network)
     if any(word in command for word in ("hf:", "model:", "agent train")):
         marks.append(pytest.mark.embed)
+    if "chunk" in command:
+        marks.append(pytest.mark.node)
     if command == "agent doctor":
         marks.append(pytest.mark.long)
     if command.split()[0] in INSTALLERS:
@@ -151,6 +153,11 @@ def fill(folder: Path) -> None:
     write_lines(folder / "people.jsonl", [{"id": n, "label": 0} for n in ids])
     write_lines(folder / "votes.jsonl", [{"id": n, "votes": [1, 0, 1]} for n in ids])
     (folder / "mine.trec").write_text("".join(f"q{n} Q0 c{n} 1 2.5 mine\n" for n in ids))
+    blocks = [block for kind in ("javascript", "json", "sql", "py") for block in find_blocks("languages.md", kind)]
+    for name, block in zip(
+        ("chunk.js", "chunk.test.js", "chunk.jsonl", "second.sql", "second_test.py"), blocks, strict=True
+    ):
+        (folder / name).write_text(block)
     (folder / "snippet.py").write_text("def double(x):\n    return 2 * x\n")
     (folder / "program.py").write_text("# <candidate>\n\n\ndef test_double():\n    assert double(2) == 4\n")
 
