@@ -225,7 +225,8 @@ class Language:
     def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob | None:  # noqa: ARG002
         """Return a job in which every function of the snippet raises an exception when it is called.
 
-        If a case still passes, it never called the snippet. Returns None if the snippet has no functions.
+        If a case still passes, it never called the snippet. Returns None if the snippet has no functions. A pass then
+        needs no such proof.
         """
         return None
 
