@@ -7,7 +7,8 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,16 +31,18 @@ from agent.errors import (
     SandboxUnavailable,
     UsageError,
 )
+from agent.languages.base import Language
 from agent.languages.registry import Languages
+from agent.languages.selfcheck import build_checks
 from agent.llm.base import LLM, Call, Message, close
 from agent.llm.parsing import ScreenReply, UnreadableReply, build_schema, parse_screen
 from agent.pipeline.asker import read_reply
-from agent.sandbox.base import SandboxBackend, SandboxLimits
+from agent.sandbox.base import SandboxBackend, SandboxLimits, Toolchain
 from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.interpreter import InterpreterTag
 from agent.sandbox.registry import suggest_remedy
 from agent.sandbox.select import BACKENDS, build_limits, find_missing_limits
-from agent.sandbox.selfcheck.check import CheckResult, CheckVerdict
+from agent.sandbox.selfcheck.check import Check, CheckResult, CheckVerdict
 from agent.sandbox.selfcheck.run import CHECKS, run_checks
 
 _TEST_CALL = Call(
@@ -87,6 +90,9 @@ def run(options: ServerOptions, *, sandbox: str | None, as_json: bool, quick: bo
 
 
 async def _diagnose(settings: ChosenSettings, sandbox: str | None, quick: bool) -> list[Diagnosis]:
+    languages = Languages()
+    listed = list(_check_languages(languages))
+    usable = [languages[finding.name] for finding in listed if finding.works]
     return [
         Diagnosis(
             "python",
@@ -94,23 +100,22 @@ async def _diagnose(settings: ChosenSettings, sandbox: str | None, quick: bool) 
             True,
             f"test-driven-annotator {__version__} on {platform.system()} {platform.release()} {platform.machine()}",
         ),
-        *_check_languages(),
-        *await _check_sandboxes(sandbox, quick),
+        *listed,
+        *await _check_sandboxes(sandbox, quick, usable),
         await _check_index(),
         *await _check_models(settings),
     ]
 
 
-def _check_languages() -> Iterator[Diagnosis]:
+def _check_languages(languages: Languages) -> Iterator[Diagnosis]:
     """Check whether programs in each language can be built here. Sandboxes may still lack the language's toolchain."""
-    languages = Languages()
     for name in languages:
         try:
             if (reason := languages.explain_untestable(name)) is not None:
                 yield Diagnosis("language", name, False, reason, "install what is missing, or pass --unsupported judge")
                 continue
         except ConfigError as error:
-            yield Diagnosis("language", name, False, str(error), "reinstall or uninstall the package")
+            yield Diagnosis("language", name, False, str(error), "reinstall or uninstall the package", needed=True)
             continue
         language = languages[name]
         needs = language.toolchain
@@ -122,19 +127,19 @@ def _check_languages() -> Iterator[Diagnosis]:
         yield Diagnosis("language", name, True, ", ".join(filter(None, details)))
 
 
-async def _check_sandboxes(only: str | None, quick: bool) -> list[Diagnosis]:
+async def _check_sandboxes(only: str | None, quick: bool, languages: Sequence[Language]) -> list[Diagnosis]:
     findings: list[Diagnosis] = []
     unenforced_by_backend: dict[str, list[str] | None] = {}
     for name in BACKENDS:
         if only in (None, "auto", name) and not (only == "auto" and [] in unenforced_by_backend.values()):
-            first, *others = await _check_sandbox(name, needed=only == name, quick=quick)
+            first, *others = await _check_sandbox(name, languages, needed=only == name, quick=quick)
             missing_limits = [finding.detail.partition(":")[0] for finding in others if finding.part == "limit"]
             unenforced_by_backend[name] = find_missing_limits(missing_limits) if first.works else None
             findings += [first, *others]
     return [*findings, _explain_auto(unenforced_by_backend)]
 
 
-async def _check_sandbox(name: str, *, needed: bool, quick: bool) -> list[Diagnosis]:
+async def _check_sandbox(name: str, languages: Sequence[Language], *, needed: bool, quick: bool) -> list[Diagnosis]:
     """Start a backend, attack it unless `quick` is true, and close it. The first start builds the backend's image."""
     config = SandboxConfig(pool=0 if quick else 2)
     backend = BACKENDS[name](config)
@@ -145,21 +150,37 @@ async def _check_sandbox(name: str, *, needed: bool, quick: bool) -> list[Diagno
     try:
         detail = ", ".join(f"{key} {value}" for key, value in backend.describe().items() if key != "backend")
         unenforced = backend.unenforced()
-        results = [] if quick else [finding async for finding in _run_selfcheck(backend, build_limits(config))]
+        needs = [(language.name, language.toolchain) for language in languages if language.toolchain]
+        toolchains = [await _check_toolchain(backend, *need) for need in needs]
+        lacking = [finding.name for finding in toolchains if not finding.works]
+        extra = [check for language in languages if language.name not in lacking for check in build_checks(language)]
+        checks = () if quick else (*CHECKS, *extra)
+        results = [finding async for finding in _run_selfcheck(backend, build_limits(config), checks)]
     finally:
         await backend.close()
     missing = [Diagnosis("limit", name, False, f"{limit}: {reason}") for limit, reason in unenforced.items()]
-    return [Diagnosis("sandbox", name, True, detail, needed=needed), *_summarise_checks(name, results), *missing]
+    summary = _summarise_checks(name, results, [language.name for language in languages])
+    return [Diagnosis("sandbox", name, True, detail, needed=needed), *toolchains, *summary, *missing]
 
 
-async def _run_selfcheck(backend: SandboxBackend, sandbox_limits: SandboxLimits) -> AsyncGenerator[CheckResult, None]:
+async def _check_toolchain(backend: SandboxBackend, language: str, toolchain: Toolchain) -> Diagnosis:
+    try:
+        version = await backend.require_toolchain(toolchain)
+    except (SandboxError, SandboxUnavailable) as error:
+        return Diagnosis("language", language, False, f"{backend.name}: {error}")
+    return Diagnosis("language", language, True, f"{backend.name} has {toolchain.command} {version}")
+
+
+async def _run_selfcheck(
+    backend: SandboxBackend, sandbox_limits: SandboxLimits, checks: Sequence[Check]
+) -> AsyncGenerator[CheckResult, None]:
     done = 0
     with Steps(Console(stderr=True)) as steps:
-        async with aclosing(run_checks(backend, sandbox_limits)) as findings:
+        async with aclosing(run_checks(backend, sandbox_limits, checks=checks)) as findings:
             async for finding in findings:
                 yield finding
                 done += 1
-                steps(f"self-check of {backend.name}", done, len(CHECKS))
+                steps(f"self-check of {backend.name}", done, len(checks))
 
 
 def _explain_auto(unenforced_by_backend: Mapping[str, list[str] | None]) -> Diagnosis:
@@ -189,15 +210,16 @@ def _explain_auto(unenforced_by_backend: Mapping[str, list[str] | None]) -> Diag
     return Diagnosis("sandbox", "auto", False, "no backend works on this machine", advice, needed=True)
 
 
-def _summarise_checks(backend: str, results: list[CheckResult]) -> Iterator[Diagnosis]:
+def _summarise_checks(backend: str, results: list[CheckResult], languages: Sequence[str]) -> Iterator[Diagnosis]:
     broken = [result for result in results if result.verdict is CheckVerdict.FAILED]
     for result in broken:
         yield Diagnosis(
             "check", backend, False, f"{result.group}: {result.check}: {result.detail}", _REPORT_FINDING, needed=True
         )
-    if results and not broken:
-        resisted = sum(result.verdict is CheckVerdict.PASSED for result in results)
-        yield Diagnosis("check", backend, True, f"the self-check passed: the sandbox blocked {resisted} attacks")
+    resisted = [result.group for result in results if result.verdict is CheckVerdict.PASSED]
+    counts = Counter(group if group in languages else "python" for group in resisted if not broken)
+    for language in filter(counts.get, dict.fromkeys(("python", *languages))):
+        yield Diagnosis("check", backend, True, f"the sandbox passed {counts[language]} self-checks in {language}")
 
 
 async def _check_index() -> Diagnosis:
@@ -251,7 +273,8 @@ async def _check_model(model: LLM) -> Diagnosis:
 def _print(findings: list[Diagnosis]) -> None:
     console = Console()
     for finding in findings:
-        mark = "ok  " if finding.works else "--  " if finding.part == "limit" else "no  "
+        is_optional = finding.part in ("language", "limit") and not finding.needed
+        mark = "ok  " if finding.works else "--  " if is_optional else "no  "
         print_text(console, f"{mark}{finding.part:<8} {finding.name:<12} {finding.detail}")
         if finding.remedy and not finding.works:
             print_text(console, f"             → {finding.remedy}")

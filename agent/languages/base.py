@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, NoReturn
@@ -15,6 +15,9 @@ from agent.types import Cause, Count, Frozen, Origin, TestReport
 
 MAX_OUTLINE = 16_000
 """Maximum length of the outline of a snippet's module, in characters."""
+
+HONEST = "an honest program"
+"""The name of the program in `Language.attacks` that must pass."""
 
 CodeView = Literal["no-docstring", "signature", "body"]
 """A part of a snippet: without documentation, only the headers, or without documentation and headers."""
@@ -150,6 +153,13 @@ class Language:
     """The program that runs the tests. None: the sandbox's Python interpreter."""
     packages: Packages | None = None
     """The ecosystem of the packages that programs may import. None: no packages can be installed."""
+    attacks: Mapping[str, tuple[str, str]] = {}
+    """Programs with which `agent doctor` attacks a sandbox: names, mapped to a template and a snippet.
+
+    An attack succeeds if its program passes. Only the program `HONEST` must pass. A pass of a program with the same
+    snippet counts only if a sentinel run confirms it. In snippets, `HOST.canary`, `HOST.tcp` and so on become the
+    values of `Canaries.public_facts`.
+    """
     prompt_rules: str = ""
     """Instructions for the roles that write or repair programs: what a case is, and where the marker may stand.
 

@@ -8,12 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import typer
 
 from agent.cli import doctor
 from agent.cli.options import ServerOptions
+from agent.errors import ConfigError, SandboxUnavailable
+from agent.languages.registry import Languages
+from agent.sandbox.base import Toolchain
 from agent.sandbox.select import BACKENDS
 from tests.cli.commands import CommandResult, Commands, make_environment, reply
 from tests.llm.server import Answer, ChatServer, Request, blank, fails, free_port, says, unauthorized
@@ -152,6 +156,8 @@ def test_sandbox_is_attacked_and_unenforced_limits_are_listed(agent: Commands) -
     check = find_diagnosis(result, "check", "bwrap")
     assert check["works"], check
     assert int(re.findall(r"\d+", check["detail"])[0]) > 30
+    checks = [f["detail"] for f in result.json if (f["part"], f["name"], f["works"]) == ("check", "bwrap", True)]
+    assert [re.findall(r"\w+", detail)[-1] for detail in checks] == ["python", "javascript", "typescript", "sql"]
     limits = [f["detail"].partition(":")[0] for f in result.json if f["part"] == "limit"]
     assert "inodes" in limits
 
@@ -166,6 +172,27 @@ def test_failed_check_exits_with_1(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert result.value.exit_code == 1
     assert not any(finding["works"] for finding in broken)
     assert any(f["detail"].startswith("forgeries: calls os._exit while loading: ") for f in broken)
+
+
+class WithoutNode(FakeBackend):
+    async def require_toolchain(self, toolchain: Toolchain) -> str:
+        raise SandboxUnavailable(toolchain.remedy)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_missing_toolchain_is_information_and_a_broken_package_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: bool
+) -> None:
+    monkeypatch.setattr(doctor, "BACKENDS", {"fake": lambda _config: WithoutNode(pass_all, 0)})
+    if broken:
+        refuse = Mock(side_effect=ConfigError("two packages"))
+        monkeypatch.setattr(Languages, "explain_untestable", lambda *_: refuse())
+    with pytest.raises(typer.Exit) as result:
+        doctor.run(ServerOptions(model=["heuristic"]), sandbox=None, as_json=True, quick=True)
+    languages = [f for f in json.loads(capsys.readouterr().out) if f["part"] == "language" and not f["works"]]
+    assert {f["needed"] for f in languages} == {broken}
+    assert broken or [f["name"] for f in languages] == ["javascript", "typescript"]
+    assert result.value.exit_code == int(broken)
 
 
 def test_unreachable_model_is_a_finding(agent: Commands) -> None:

