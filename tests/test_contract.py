@@ -130,7 +130,8 @@ def iterate_keys(value: Any, path: str = "") -> Iterator[str]:
 def iterate_subclasses(kind: type[errors.AgentError]) -> Iterator[type[errors.AgentError]]:
     yield kind
     for subclass in kind.__subclasses__():
-        yield from iterate_subclasses(subclass)
+        if subclass.__module__.startswith("agent."):  # Ray derives classes from the errors of its workers
+            yield from iterate_subclasses(subclass)
 
 
 def describe_interface() -> dict[str, Any]:

@@ -25,7 +25,7 @@ from agent.datasets.sources import BadLine, translate_os_errors
 from agent.errors import InputError
 from agent.languages.base import Language
 from agent.languages.python.source import Unparsable, normalise, parse
-from agent.languages.registry import built_in_languages
+from agent.languages.registry import Languages
 from agent.types import normalise_language
 
 NOTEBOOK = ".ipynb"
@@ -65,7 +65,7 @@ class Found:
 @cache
 def find_languages() -> Mapping[str, Language]:
     """Return the languages whose functions can be extracted, keyed by name."""
-    languages = built_in_languages().items()
+    languages = Languages().items()
     return {name: language for name, language in languages if type(language).outline is not Language.outline}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Literal
@@ -11,9 +12,9 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from agent.config import LIMITS, Config
-from agent.errors import NotReplayable
+from agent.errors import ConfigError, NotReplayable
 from agent.languages.canonical import canonicalise
-from agent.languages.registry import built_in_languages
+from agent.languages.registry import Languages
 from agent.pipeline.history import Command, Execution, History, Program
 from agent.runs.store.annotations import Key
 from agent.runs.store.manifest import format_value
@@ -224,9 +225,12 @@ class RecordedSandbox:
         Raises:
             SandboxUnavailable: a toolchain is missing or too old.
         """
-        for language in built_in_languages().values():
-            if language.toolchain is not None and language.toolchain.command in self.described:
-                await backend.require_toolchain(language.toolchain)
+        languages = Languages()
+        for name in languages:
+            with suppress(ConfigError):  # another package's language that is not usable here
+                toolchain = languages[name].toolchain
+                if toolchain is not None and toolchain.command in self.described:
+                    await backend.require_toolchain(toolchain)
 
     def list_notes(self, config: Config, backend: SandboxBackend) -> list[str]:
         """Return notes on the image, on each mount, and on each setting that differs from the recorded setting.

@@ -170,6 +170,8 @@ class Replayer:
         language = self._languages.get(pair.language)
         if language is None:
             raise UnsupportedLanguage(f"pair {pair.id!r}: language {pair.language!r} is not supported")
+        if language.toolchain is not None:
+            await self._backend.require_toolchain(language.toolchain)
         language.check_support()
         session = SandboxSession(self._backend, self._gates, attempts=self._pipeline.sandbox_attempts)
         notes = []

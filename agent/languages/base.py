@@ -156,9 +156,9 @@ class Language:
     attacks: Mapping[str, tuple[str, str]] = {}
     """Programs with which `agent doctor` attacks a sandbox: names, mapped to a template and a snippet.
 
-    An attack succeeds if its program passes. Only the program `HONEST` must pass. A pass of a program with the same
-    snippet counts only if a sentinel run confirms it. In snippets, `HOST.canary`, `HOST.tcp` and so on become the
-    values of `Canaries.public_facts`.
+    An attack succeeds if its program passes. One program, named `HONEST`, is required and must pass. A pass of a
+    program with the same snippet counts only if a sentinel run confirms it. In snippets, `HOST.canary`, `HOST.tcp` and
+    so on become the values of `Canaries.public_facts`.
     """
     prompt_rules: str = ""
     """Instructions for the roles that write or repair programs: what a case is, and where the marker may stand.

@@ -22,8 +22,12 @@ _OF_SNIPPET = "snippet"
 """The name of tamper records about the snippet's own functions and classes."""
 OF_CONTEXT = "context"
 """The name of load records about the import of the snippet's module."""
-_REPAIRABLE = (Cause.DEPENDENCY, Cause.PROGRAM)
+_OF_SQL = "sql"
+"""The name of load records about features that the database engine lacks."""
+_NO_EVIDENCE = (Cause.CONTEXT, Cause.DEPENDENCY, Cause.PROGRAM)
+"""Causes that excuse the snippet, in order of precedence."""
 _LIMITS = {
+    "time": "the time limit was reached",
     "memory": "the memory limit was reached",
     "output": "the output limit was reached",
     "report": "the limit on reported results was reached",
@@ -85,13 +89,10 @@ def _find_incident(
     position = f"while {running} ran" if running else "after the last case" if ends else "before the first case"
     silent = blame.judge_silence(running, ends)
     if load is not None:
-        return _Incident(
-            Status.ERROR,
-            blame.judge_record(load),
-            _describe_load(program, blame, load),
-        )
+        return _Incident(Status.ERROR, blame.judge_record(load), _describe_load(program, blame, load))
     if blame.module and all(record.kind != "context" for record in result.records):
-        return _Incident(Status.ERROR, Cause.CONTEXT, _describe_import_end(result))
+        ending = _LIMITS.get("time" if result.timed_out else result.limit or "", "the process ended")
+        return _Incident(Status.ERROR, Cause.CONTEXT, f"{ending} while the snippet's module was imported")
     if result.timed_out:
         hang = blame.choose_stack(result.hang, result.hang_beside)
         cause = blame.judge_frames(hang) or silent
@@ -114,12 +115,9 @@ def _find_incident(
     return None
 
 
-def _describe_import_end(result: RunResult) -> str:
-    reason = "the time limit was reached" if result.timed_out else _LIMITS.get(result.limit or "", "the process ended")
-    return f"{reason} while the snippet's module was imported"
-
-
 def _describe_load(program: Program, blame: Blame, load: ReportLine) -> str:
+    if load.name == _OF_SQL:
+        return _describe(program, blame, load)
     if load.name != OF_CONTEXT:
         return f"the program could not be loaded: {_describe(program, blame, load)}"
     if load.error_type == "ContextError":
@@ -140,7 +138,7 @@ def _build_case(
         )
     elif not starts:
         return CaseResult(name=name, outcome=CaseOutcome.NOT_RUN)
-    return max(results, key=lambda case: (case.cause in _REPAIRABLE, _SEVERITY.index(case.outcome)))
+    return max(results, key=lambda case: (case.cause in _NO_EVIDENCE, _SEVERITY.index(case.outcome)))
 
 
 def _apply_entries(cases: list[CaseResult], records: Sequence[ReportLine]) -> list[CaseResult]:
@@ -201,15 +199,13 @@ def _describe_location(program: Program, blame: Blame, frames: Sequence[Frame]) 
 def _decide_verdict(cases: Sequence[CaseResult], incident: _Incident | None) -> tuple[Status, Cause | None]:
     """Return the status and cause.
 
-    Order of precedence: the snippet's module, repairable causes, time limit, failures, errors, passes.
+    Order of precedence: causes that excuse the snippet, time limit, failures, errors, passes.
     """
     causes = {case.cause for case in cases}
     timed_out = incident is not None and incident.status is Status.TIMEOUT
     if incident is not None and not timed_out:
         causes.add(incident.cause)
-    if Cause.CONTEXT in causes:
-        return Status.ERROR, Cause.CONTEXT
-    for cause in _REPAIRABLE:
+    for cause in _NO_EVIDENCE:
         if cause in causes and not (timed_out and incident and cause is incident.cause):
             return Status.ERROR, cause
     if incident is not None and timed_out:

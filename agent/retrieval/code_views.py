@@ -27,7 +27,7 @@ from agent.datasets.benchmark import Benchmark
 from agent.errors import UnsupportedLanguage, UsageError
 from agent.languages.base import CodeView, Language
 from agent.languages.python.source import Function, normalise, parse
-from agent.languages.registry import built_in_languages
+from agent.languages.registry import Languages
 from agent.retrieval.searchers.base import report_progress
 from agent.types import Progress
 
@@ -73,7 +73,7 @@ def apply_code_view(benchmark: Benchmark, name: str, progress: Progress) -> tupl
 @cache
 def find_language(name: str) -> Language:
     """Return the language with a name. An unknown language supports nothing."""
-    return built_in_languages().get(name) or Language(name)
+    return Languages().get(name) or Language(name)
 
 
 def split_docstring(code: str, language: str, meta: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -197,7 +197,8 @@ class Run:
             for pair in pairs.of_each_language() if isinstance(pairs, PairStore) else pairs:
                 self.spec.check_pair(pair)
                 languages.add(pair.language)
-            if any(self.spec.languages[name].toolchain for name in languages & self.spec.languages.keys()):
+            known = [language for name in languages if (language := self.spec.find_language(name)) is not None]
+            if any(language.toolchain for language in known):
                 await self._require_toolchains(sorted(languages))
         with ExitStack() as stack:
             job = self._create_job(pairs, ordered, limit, stack)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from agent.errors import Deferred, NodeError, PairError, PairTimeout
+from agent.errors import Deferred, NodeError, PairError, PairTimeout, SandboxUnavailable
 from agent.events import PairFinished, PairStarted, StepDone
 from agent.languages.base import Language
 from agent.llm.gateway import Gateway
@@ -42,13 +42,21 @@ class Runner(Protocol):
 async def require_toolchains(spec: RunSpec, backend: SandboxBackend | None, languages: Iterable[str]) -> None:
     """Check the toolchains of these languages, if programs run in them.
 
+    Unless unsupported languages are errors, a language without its toolchain is treated as an unsupported one.
+
     Raises:
         SandboxUnavailable: a toolchain is missing or too old. The message explains how to install it.
         SandboxError: no sandbox starts.
     """
-    for language in (spec.languages.get(name) for name in languages):
-        if backend is not None and spec.pipeline.uses_sandbox and language is not None and language.toolchain:
-            await backend.require_toolchain(language.toolchain)
+    for name in languages if backend is not None and spec.pipeline.uses_sandbox else ():
+        language = spec.find_language(name)
+        if backend is not None and language is not None and language.toolchain is not None:
+            try:
+                await backend.require_toolchain(language.toolchain)
+            except SandboxUnavailable as error:
+                if spec.unsupported == "fail":
+                    raise
+                spec.untestable[name] = f"cannot be tested on this machine: {error}"
 
 
 @dataclass
@@ -82,8 +90,11 @@ class PairRunner:
             format_retries=settings.format_retries,
         )
         state: State = {"pair": pair}
-        if spec.fallback is None and spec.find_language(pair.language) is None:
-            state["reason"] = f"skipped: language {pair.language!r} {spec.untestable[pair.language]}"
+        if spec.find_language(pair.language) is None:
+            if spec.fallback is None:
+                state["reason"] = f"skipped: language {pair.language!r} {spec.untestable[pair.language]}"
+            if spec.pipeline.variant.opens_context:
+                state["module_context"] = ModuleContext(reason=f"tests in {pair.language} do not run in modules")
         error: ErrorInfo | None = None
         limit = settings.pair_timeout
         try:
@@ -129,7 +140,7 @@ class PairRunner:
 
         Yield the name, the state changes and the resulting state of each node that ran.
         """
-        spec, settings = self.spec, self.spec.config.pipeline
+        spec, settings, pair = self.spec, self.spec.config.pipeline, state["pair"]
         language = spec.find_language(pair.language)
         pipeline = spec.pipeline if language is not None else spec.fallback
         if pipeline is None:

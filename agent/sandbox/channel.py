@@ -169,13 +169,15 @@ class ChannelSandbox(Sandbox):
         """Run a program. See `Sandbox.run`."""
         if job.environment is not None and not _KEY.fullmatch(job.environment):
             raise SandboxError(f"invalid environment key: {job.environment!r}")
-        key = secrets.token_hex(16)
+        secret, nonce = self._fork_secret if job.fork else secrets.token_hex(16), secrets.token_hex(16)
+        key = secret.encode() if job.argv else hashlib.blake2b(nonce.encode(), key=secret.encode()).digest()
         self._last_argv[:] = job.argv
         if not job.argv and job.harness != self._prepared:
             await self._prepare(job.harness)
         options = {**job.options, **({"site": "1"} if self._site_packages and not job.argv else {})}
         path = "" if job.environment is None else f"{_STORE}/{job.environment}"
-        fields = [*([] if job.argv else [str(self._limits.output)]), key, path, job.program]
+        fields = [secret] if job.argv else [str(self._limits.output), secret, nonce]
+        fields += [path, job.program]
         fields += [str(len(job.cases)), *job.cases, *(part for item in options.items() for part in item)]
         start = self._pack_start(job.argv) if job.argv and job.argv != self._runner else b""
         kind = b"J" if job.argv else b"F" if job.fork else b"R"
@@ -192,6 +194,7 @@ class ChannelSandbox(Sandbox):
             hang_beside=tuple(other_stacks),
             stdout=response.decode(b"o"),
             stderr=stderr,
+            forked=job.fork,
         )
 
     async def run_command(self, argv: Sequence[str], timeout: float) -> CommandResult:
@@ -304,7 +307,7 @@ def pack_frame(kind: bytes, payload: bytes) -> bytes:
     return kind + len(payload).to_bytes(4, "big") + payload
 
 
-def read_report(data: bytes, key: str, *, truncated: bool = False, by_runner: bool = False) -> tuple[ReportLine, ...]:
+def read_report(data: bytes, key: bytes, *, truncated: bool = False, by_runner: bool = False) -> tuple[ReportLine, ...]:
     """Parse a harness's report. A record that is not signed with the run's key and its own number counts as tampering.
 
     If `truncated` is true, the report may end within a record, because its writer was killed or it was too long.
@@ -328,15 +331,15 @@ def read_report(data: bytes, key: str, *, truncated: bool = False, by_runner: bo
     return tuple(records)
 
 
-def _sign(key: str, message: bytes) -> bytes:
-    return hashlib.blake2b(message, digest_size=_TAG, key=key.encode()).digest()
+def _sign(key: bytes, message: bytes) -> bytes:
+    return hashlib.blake2b(message, digest_size=_TAG, key=key).digest()
 
 
-def _sign_by_runner(key: str, message: bytes) -> bytes:
-    return hmac.digest(key.encode(), message, "sha256")[:_TAG]
+def _sign_by_runner(key: bytes, message: bytes) -> bytes:
+    return hmac.digest(key, message, "sha256")[:_TAG]
 
 
-def _parse_record(record: bytes, key: str, number: int, sign: Callable[[str, bytes], bytes]) -> ReportLine:
+def _parse_record(record: bytes, key: bytes, number: int, sign: Callable[[bytes, bytes], bytes]) -> ReportLine:
     tag, content = record[:_TAG], record[_TAG:]
     fields = unpack(content) if hmac.compare_digest(tag, sign(key, number.to_bytes(8, "big") + content)) else []
     if len(fields) < _FIXED:

@@ -53,9 +53,7 @@ _PACKAGES = "only Python packages can be installed, with `pip install NAME`"
 _NETWORK = "the sandbox has no network; install Python packages with `pip install NAME`"
 _NPM_PACKAGES = "there is no network, and only npm packages can be installed, with `npm install NAME`"
 _PRIVILEGES = "commands run as an unprivileged user and cannot switch to another user; omit this command"
-NO_NPM = "npm packages cannot be installed yet"
-_OTHER_PACKAGES: Mapping[Packages | None, str] = {"npm": NO_NPM, None: "no packages can be installed for this language"}
-"""The reasons for refusing commands that need packages or a network, for languages without Python packages."""
+_NO_PACKAGES = "no packages can be installed for this language"
 _SHELL_STATE = (
     "each command runs separately, without a shell, so it cannot change the folder or the variables for later commands"
 )
@@ -92,24 +90,22 @@ _IGNORED_FLAGS = frozenset(_FLAGS.split())
 _IGNORED_WITH_VALUE = frozenset(_WITH_VALUE.split())
 
 
-def read_commands(commands: Iterable[str], ecosystem: str | None = None) -> tuple[tuple[str, Plan], ...]:
-    """Return the planned steps in order, each with its source text.
-
-    If `ecosystem` is `npm`, npm packages can be installed instead of Python packages.
+def read_commands(commands: Iterable[str], packages: Packages | None = "pypi") -> tuple[tuple[str, Plan], ...]:
+    """Return the planned steps in order, each with its source text. `packages` is the ecosystem of the program.
 
     Every line is a separate step. A line such as `a && b` becomes two steps, or one refusal if either part is refused.
     Blank lines and comments are skipped. After `MAX_COMMANDS` steps, a single refusal replaces the remaining steps.
     """
     steps: list[tuple[str, Plan]] = []
     for text in commands:
-        for part in _iterate_parts(text, ecosystem):
+        for part in _iterate_parts(text, packages):
             if len(steps) == MAX_COMMANDS:
                 return (*steps, (part, Refuse(f"only the first {MAX_COMMANDS} commands of a reply are run")))
-            steps.append((part, plan(part, ecosystem)))
+            steps.append((part, plan(part, packages)))
     return tuple(steps)
 
 
-def plan(command: str, ecosystem: str | None = None) -> Plan:
+def plan(command: str, packages: Packages | None = "pypi") -> Plan:
     """Parse one command and decide what to do with it. Never raises."""
     if len(command) > MAX_LENGTH:
         return Refuse(f"the command has {len(command)} characters; at most {MAX_LENGTH} are allowed")
@@ -130,14 +126,14 @@ def plan(command: str, ecosystem: str | None = None) -> Plan:
     if not all(word.replace("\n", "").replace("\t", "").isprintable() for word in words):
         return Refuse("the command contains unprintable characters")
     pip_words = _strip_installer(words)
-    if ecosystem == "npm":
+    if packages == "npm":
         if words[0] in _NPM:
             return _plan_npm(words[1:])
         if pip_words is not None or _REFUSED.get(words[0]) in (_PACKAGES, _NETWORK):
             return Refuse(_NPM_PACKAGES)
     elif pip_words is not None:
-        return _plan_pip(pip_words, operators)
-    return _plan_run(words, operators)
+        return _plan_pip(pip_words, operators) if packages == "pypi" else Refuse(_NO_PACKAGES)
+    return _plan_run(words, operators, packages)
 
 
 def _plan_npm(words: list[str]) -> Plan:
@@ -148,13 +144,13 @@ def _plan_npm(words: list[str]) -> Plan:
     return Install(tuple(dict.fromkeys(filter(None, requirements))))
 
 
-def _plan_run(words: list[str], operators: frozenset[str]) -> Plan:
+def _plan_run(words: list[str], operators: frozenset[str], packages: Packages | None) -> Plan:
     if _ASSIGNMENT.match(words[0]):
         return Refuse(_SHELL_STATE)
     program = words[0].rpartition("/")[2]
     if (reason := _REFUSED.get(program)) is not None:
         if reason in (_PACKAGES, _NETWORK):
-            reason = _OTHER_PACKAGES.get(packages, reason)
+            reason = reason if packages == "pypi" else _NO_PACKAGES
         return Refuse(f"{program}: {reason}")
     if operators:
         return Refuse(_NO_SHELL)
@@ -260,7 +256,7 @@ def _find_operators(tokens: Iterable[tuple[str, str]]) -> frozenset[str]:
     return frozenset(operators)
 
 
-def _iterate_parts(text: str, ecosystem: str | None) -> Iterator[str]:
+def _iterate_parts(text: str, packages: Packages | None) -> Iterator[str]:
     """Split a text at unquoted newlines, and split each line at `&&` unless one of the line's parts is refused.
 
     Blank lines and comments are skipped.
@@ -271,7 +267,7 @@ def _iterate_parts(text: str, ecosystem: str | None) -> Iterator[str]:
         return
     for line in _split_at(text, "\n"):
         parts = _split_at(line, "&&")
-        simple = all(not isinstance(plan(part, ecosystem), Refuse) for part in parts)
+        simple = all(not isinstance(plan(part, packages), Refuse) for part in parts)
         yield from parts if simple else [line]
 
 

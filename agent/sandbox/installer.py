@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from agent.errors import DependencyUnavailable
-from agent.sandbox.base import Command, Environment
+from agent.sandbox.base import Command, Environment, Packages
 from agent.sandbox.dependencies.npm import is_npm
 from agent.sandbox.session import SandboxSession
 
@@ -28,17 +28,17 @@ class Installer:
     async def install_modules(self, names: Iterable[str], current: Environment | None) -> Environment | None:
         """Install the packages of modules, as far as possible. Return None if nothing was installed."""
         requirements: dict[str, None] = {}
-        if self.packages == "npm":
-            for name in names:
-                self.record(Command(command=f"npm install {name}", outcome="failed", output=NO_NPM))
-        for name in names if self.packages == "pypi" else ():
+        for name in names if self.packages is not None else ():
             try:
-                requirement = self.find_requirement(name) or await self.session.find_requirement(name)
+                requirement = self.find_requirement(name)
+                if requirement is None and self.packages == "pypi":
+                    requirement = await self.session.find_requirement(name)
                 if requirement is None:
                     raise DependencyUnavailable("no known package provides this module")
                 requirements[requirement] = None
             except DependencyUnavailable as error:
-                self.record(Command(command=f"pip install {name}", outcome="failed", output=str(error)))
+                tool = "npm" if self.packages == "npm" else "pip"
+                self.record(Command(command=f"{tool} install {name}", outcome="failed", output=str(error)))
         return await self.install(requirements, current, separately=True) if requirements else None
 
     async def install(

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from agent.corpus.filters import FILTERS, NOT_PARSED, TRANSCRIPT, UNSUPPORTED, classify_foreign
-from agent.languages.registry import built_in_languages
+from agent.languages.registry import Languages
 
-LANGUAGES = built_in_languages()
+LANGUAGES = Languages()
 PYTHON = LANGUAGES["python"]
 
 

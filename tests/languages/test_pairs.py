@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent import Annotator, Pair, ScriptedLLM
-from agent.languages.registry import built_in_languages
+from agent.languages.registry import Languages
 from agent.llm.base import Call
 from agent.types import Cause, Status
 from tests.evaluation.replays import open_run_replayer
@@ -32,7 +32,7 @@ def reply(call: Call) -> str:
     if call.role == "arbitrate":
         return label(int(call.variables["report"].status is Status.PASSED))
     task = TASKS[call.pair_id.partition("-")[0]]
-    language = built_in_languages()[task["language"]]
+    language = Languages()[task["language"]]
     return program(task["program"], fence=language.program_fence or language.fence)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
-from agent.errors import ConfigError, ExtraMissing, InputError, RunFolderError
+from agent.errors import ConfigError, DependencyUnavailable, ExtraMissing, InputError, RunFolderError
 from agent.languages.base import Language
 from agent.languages.python.language import PythonLanguage
 from agent.languages.registry import Languages
@@ -141,7 +141,7 @@ async def test_a_missing_extra_or_missing_tests_are_found_before_any_call() -> N
 async def test_programs_follow_the_rules_of_their_language(packages: Literal["npm"] | None) -> None:
     language = Languages()["lua"]
     language.packages = packages
-    sandbox = ScriptedSandbox(lambda _job: fail_import("redis"))
+    sandbox = ScriptedSandbox(lambda _job: fail_import("redis"), environments=lambda _: DependencyUnavailable("no"))
     model = ScriptedLLM(make_replies("import redis\n" + PROGRAM, repair=[commands("pip install redis", "npm i redis")]))
     async with Annotator(model=model, variant="full", sandbox=sandbox, languages=[language]) as annotator:
         annotation = await anext(annotator.annotate([Pair(id="1", query="add", code=ADD, language="lua")]))

@@ -31,9 +31,11 @@ from agent.runs.store.run_view import load_run
 from tests.cli.processes import wait_until
 from tests.cli.test_ray import find_workers
 from tests.llm.server import Answer, ChatServer, Request, rate_limited, says, slow, unauthorized
+from tests.pipeline.nodes.test_open_context import FROM_MODULE, MODULE, annotate
 from tests.runs.test_toolchains import PAIRS as TOOLED
 from tests.runs.test_toolchains import ToolSandbox
 from tests.runs.test_toolchains import make as make_tooled
+from tests.scripts import environment, make_replies, pass_all
 from tests.test_annotator import collect
 
 NON_MATCH = json.dumps({"reason": "It sorts.", "verdict": "non_match"})

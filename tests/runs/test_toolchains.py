@@ -71,7 +71,7 @@ async def test_the_version_is_recorded_and_compared_by_a_replay(
     recorded = RecordedSandbox.of(read_manifest(tmp_path / "run" / "manifest.json"), 1)
     assert recorded.described["tool"] == "2.1"
     languages: dict[str, Language] = {"tooled": Tooled()}
-    monkeypatch.setattr("agent.evaluation.recorded.built_in_languages", lambda: languages)
+    monkeypatch.setattr("agent.evaluation.recorded.Languages", lambda: languages)
     backend = ToolSandbox("2.2")
     await recorded.require_toolchains(backend)
     assert [note for note in recorded.list_notes(recorded.config, backend) if note.startswith("tool:")] == [

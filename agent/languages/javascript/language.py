@@ -12,9 +12,16 @@ from agent.languages.javascript.attacks import ATTACKS
 from agent.languages.javascript.blame import JavaScriptBlame, find_missing_packages, get_package, is_path
 from agent.languages.javascript.tables import FRAMEWORKS, JAVASCRIPT, MODULES, TSX, TYPESCRIPT
 from agent.languages.reporting import build_report
-from agent.languages.tree.insertion import Fragment, Placement, find_surrounding_names, iterate_fragments
+from agent.languages.tree import outline
+from agent.languages.tree.insertion import (
+    Fragment,
+    Placement,
+    find_surrounding_names,
+    iterate_fragments,
+    normalise,
+)
 from agent.languages.tree.language import Problem, TreeLanguage
-from agent.languages.tree.syntax import find_bindings, get_text, iterate_ancestors, walk
+from agent.languages.tree.syntax import find_bindings, get_text, iterate_ancestors, parse, walk
 from agent.sandbox.base import RunResult, Toolchain
 from agent.sandbox.inside import read_runner
 from agent.types import Cause, TestReport
@@ -128,7 +135,8 @@ class JavaScriptLanguage(TreeLanguage):
         return tuple(dict.fromkeys((*missing, *program.imports))) if missing else ()
 
     def requirement(self, import_name: str) -> str | None:
-        return get_package(import_name)
+        """Return the npm requirement for the package that provides an import."""
+        return f"{get_package(import_name)}@latest"
 
     def _check_declarations(self, placement: Placement) -> None:
         """Refuse a name that the program and the snippet declare in one scope, which Node refuses as well."""

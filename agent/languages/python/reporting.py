@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from agent.languages.base import Program
-from agent.languages.python import dependencies, python2
+from agent.languages.python import dependencies
 from agent.languages.python.cases import find_introspection, find_provided_modules
 from agent.languages.python.dependencies import NO_ATTRIBUTE, NO_MODULE_ATTRIBUTE, NOT_DEFINED, PROGRAM_FILE
 from agent.languages.python.insertion import MAX_PROGRAM
@@ -50,7 +50,7 @@ class PythonBlame(Blame):
         if record.kind == "load" and record.name == OF_CONTEXT:
             is_missing = cause is Cause.DEPENDENCY and dependencies.find_missing_module(record, self.module) is not None
             return Cause.DEPENDENCY if is_missing else Cause.CONTEXT
-        frame = find_innermost(record.frames)
+        frame = self.find_innermost(record.frames)
         if frame is None or not self.is_snippet_line(frame.line):
             return Cause.PROGRAM if cause in (None, Cause.CONTEXT) else cause
         if self.module and dependencies.is_of_python2(record):
@@ -58,9 +58,6 @@ class PythonBlame(Blame):
         if cause is not None:
             return cause
         if self._lacks_scaffolding(record):
-            return Cause.PROGRAM
-        frame = self.find_innermost(record.frames)
-        if frame is None or not self.is_snippet_line(frame.line):
             return Cause.PROGRAM
         is_of_environment = dependencies.is_of_environment(record, frame, self.tree, self.module)
         return Cause.DEPENDENCY if is_of_environment else Cause.SNIPPET

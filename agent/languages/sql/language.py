@@ -13,8 +13,9 @@ from agent.languages.python import cases
 from agent.languages.python.dependencies import get_kind
 from agent.languages.python.insertion import MARKER, place_snippet
 from agent.languages.python.language import PythonLanguage
-from agent.languages.python.reporting import Blame, build_report
+from agent.languages.python.reporting import PythonBlame
 from agent.languages.python.source import Unparsable, iterate_bindings, normalise, walk_scope
+from agent.languages.reporting import build_report
 from agent.languages.sql.tokens import create_mutants, find_difference, find_tokens, split_comment
 from agent.sandbox.base import SENTINEL, ReportLine, RunResult, SandboxJob
 from agent.sandbox.inside.python_sql import split_statements
@@ -148,7 +149,7 @@ yours. Include rows that almost qualify, equal values and NULLs. Sort the rows u
         return create_mutants(snippet.code, limit)
 
 
-class SqlBlame(Blame):
+class SqlBlame(PythonBlame):
     """Determines the causes of failures in programs that run SQL."""
 
     def judge_record(self, record: ReportLine) -> Cause:

@@ -56,6 +56,11 @@ class TreeLanguage(Language):
     cases_wanted: str
     """How to write test cases, for a program that has none."""
 
+    def check_support(self) -> None:
+        """Check that the grammar is installed."""
+        super().check_support()
+        parse("", self.syntax.grammar)
+
     def get_command(self) -> tuple[str, ...]:
         """Return the command of the runner."""
         raise NotImplementedError

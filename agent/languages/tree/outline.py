@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from agent.languages.base import FoundFunction
-from agent.languages.tree.insertion import iterate_fragments
+from agent.languages.base import CodeView, FoundFunction
+from agent.languages.tree.insertion import MAX_CHARACTERS, Fragment, iterate_fragments
 from agent.languages.tree.syntax import (
     Edit,
     Syntax,

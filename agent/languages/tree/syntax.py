@@ -38,11 +38,11 @@ class Syntax:
     """The tables that describe a grammar.
 
     `grammar` is `module:function` of the grammar's wheel. `contexts` lists the places where a snippet may stand. All
-    other sets contain types of nodes. `misread` contains the types of a node and its child which show that code is no
-    statement. `unfinished` may continue on the next line in ways that the grammar ignores. `functions` may have a
-    `body`, `blocks` are bodies in braces, and `arguments` may contain a callback. `ignored` are comments and
-    separators. `binders` maps nodes that bind names to the fields that may
-    contain these names, or to an empty text for the whole node. `inner_binders` bind names only inside themselves.
+    other sets contain types of nodes. `returns` are `return` statements. `misread` contains the types of a node and its
+    child which show that code is no statement. `unfinished` may continue on the next line in ways that the grammar
+    ignores. `functions` may have a `body`, `blocks` are bodies in braces, and `arguments` may contain a callback.
+    `ignored` are comments and separators. `binders` maps nodes that bind names to the fields that may contain these
+    names, or to an empty text for the whole node. `inner_binders` bind names only inside themselves.
 
     `changes` maps an operator or the type of a token to the kind of a small change and the new text. `negation` negates
     a condition (`%s`). `replacements` are bodies of mutants, where `{first}` is the first parameter. `empty` replaces

@@ -56,14 +56,18 @@ class GenerateTest(Node):
             report = TestReport(status=Status.ERROR, cause=snippet.cause, message=snippet.problem)
             return Step("snippet_error", {"snippet": snippet, "report": report})
         fence = language.program_fence or language.fence
-        variables = {**collect_pair_variables(state, tools), "fence": fence, "weakness": state.get("weakness")}
+        variables = {
+            **collect_pair_variables(state, tools),
+            "fence": fence,
+            "marker": language.marker,
+            "advice": snippet.advice if module is None else (),  # advice tells what to stand in for
+            "weakness": state.get("weakness"),
+        }
+        role = choose_test_role(language) if module is None else TEST_IN_MODULE
         if module is not None:
-            role, variables["outline"] = TEST_IN_MODULE, module.outline
-        else:
-            role = choose_test_role(language)
-            variables |= {"marker": language.marker, "advice": snippet.advice}  # advice tells what to stand in for
-            if role is TEST_BY_RULES:
-                variables["rules"] = language.prompt_rules
+            variables["outline"] = module.outline
+        elif role is TEST_BY_RULES:
+            variables["rules"] = language.prompt_rules
 
         def parse(text: str) -> tuple[parsing.ProgramReply, Program]:
             reply = parsing.parse_program(text, fence)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from agent.corpus.filters import NOT_PARSED, filter_cosqa_plus
 from agent.languages.python import source
+from agent.languages.python.language import PythonLanguage
 from agent.languages.python.source import TooLarge, Unparsable, parse_ported
 
 PORTS = {
@@ -63,5 +64,9 @@ def test_the_work_of_a_port_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.real_data
 def test_all_python_2_code_of_cosqa_is_ported(real_data: Path) -> None:
     lines = (real_data / "cosqa_search_codes_6267.jsonl").read_text("utf-8").splitlines()
-    changed = [code for code in (json.loads(line)["code"] for line in lines) if filter_cosqa_plus(code) == NOT_PARSED]
+    changed = [
+        code
+        for code in (json.loads(line)["code"] for line in lines)
+        if filter_cosqa_plus(code, PythonLanguage()) == NOT_PARSED
+    ]
     assert (len(changed), all(map(parse_ported, changed))) == (20, True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.errors import SnippetTooLarge
 from agent.languages.base import FoundFunction, MalformedProgram, MutantKind
-from agent.languages.registry import built_in_languages
+from agent.languages.registry import Languages
 from agent.languages.sql.language import MAX_CHARACTERS, SqlLanguage
 from agent.sandbox.inside.python_sql import split_statements
 from agent.types import Cause
@@ -136,4 +136,4 @@ def test_text_that_is_not_sql_has_no_outline(source: str) -> None:
 
 
 def test_sql_is_built_in() -> None:
-    assert isinstance(built_in_languages()["sql"], SqlLanguage)
+    assert isinstance(Languages()["sql"], SqlLanguage)

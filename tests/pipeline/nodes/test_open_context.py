@@ -29,6 +29,7 @@ from tests.scripts import (
     commands,
     environment,
     fail_import,
+    label,
     make_replies,
     pass_all,
 )
@@ -140,6 +141,13 @@ async def test_a_snippet_without_a_usable_module_is_tested_as_before(reason: str
     assert annotation.model_dump(exclude=hidden) == before.model_dump(exclude=hidden)
     assert before.module_context is None
     assert {test.environment for test in read_evidence(tmp_path / "run").tests} == {None}
+
+
+async def test_a_pair_that_is_only_judged_says_why(tmp_path: Path) -> None:
+    pair = INSIDE.model_copy(update={"language": "ruby"})
+    sandbox, verdict = ScriptedSandbox(pass_all), {"judge": [label(1)]}
+    annotation, _ = await annotate(verdict, sandbox, pair, unsupported="judge", run_dir=tmp_path / "run")
+    assert (annotation.label, annotation.test, annotation.module_context.module) == (1, None, None)
 
 
 async def test_a_template_may_show_the_marker_and_the_advice(tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ async def test_versions_published_after_a_date_are_ignored(tmp_path: Path, regis
 async def test_failed_installations_name_npm() -> None:
     commands: list[Command] = []
     backend = ScriptedSandbox(environments=[DependencyUnavailable("unknown")])
-    installer = Installer(SandboxSession(backend), JavaScriptLanguage().requirement, commands.append)
+    installer = Installer(SandboxSession(backend), JavaScriptLanguage().requirement, commands.append, "npm")
     assert await installer.install_modules(["@a/b"], None) is None
     assert backend.requirements == [("@a/b@latest",)]
     assert [command.command for command in commands] == ["npm install @a/b@latest"]
