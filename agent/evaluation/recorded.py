@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from operator import attrgetter
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -19,7 +20,7 @@ from agent.pipeline.history import Command, Execution, History, Program
 from agent.runs.store.annotations import Key
 from agent.runs.store.manifest import format_value
 from agent.runs.store.run_view import RunView
-from agent.sandbox.base import SandboxBackend
+from agent.sandbox.base import SandboxBackend, Toolchain
 from agent.sandbox.commands import RunCommand, plan
 from agent.sandbox.registry import REGISTRY
 from agent.text import describe_error
@@ -225,12 +226,15 @@ class RecordedSandbox:
         Raises:
             SandboxUnavailable: a toolchain is missing or too old.
         """
-        languages = Languages()
+        languages, oldest = Languages(), dict[str, Toolchain]()
         for name in languages:
             with suppress(ConfigError):  # another package's language that is not usable here
                 toolchain = languages[name].toolchain
                 if toolchain is not None and toolchain.command in self.described:
-                    await backend.require_toolchain(toolchain)
+                    known = oldest.get(toolchain.command, toolchain)
+                    oldest[toolchain.command] = min(known, toolchain, key=attrgetter("minimum"))
+        for toolchain in oldest.values():  # each pair's language checks its own minimum
+            await backend.require_toolchain(toolchain)
 
     def list_notes(self, config: Config, backend: SandboxBackend) -> list[str]:
         """Return notes on the image, on each mount, and on each setting that differs from the recorded setting.

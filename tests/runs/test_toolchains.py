@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,13 @@ class Tooled(PythonLanguage):
 
     name = "tooled"
     toolchain = Toolchain("tool", "agent_test_tool", (2,), "pip install tool")
+
+
+class Newer(Tooled):
+    """A language that needs a newer version of the same toolchain."""
+
+    name = "newer"
+    toolchain = replace(Tooled.toolchain, minimum=(9,))
 
 
 class ToolSandbox(ScriptedSandbox):
@@ -70,7 +78,7 @@ async def test_the_version_is_recorded_and_compared_by_a_replay(
     assert labels == [1, 1]
     recorded = RecordedSandbox.of(read_manifest(tmp_path / "run" / "manifest.json"), 1)
     assert recorded.described["tool"] == "2.1"
-    languages: dict[str, Language] = {"tooled": Tooled()}
+    languages: dict[str, Language] = {"newer": Newer(), "tooled": Tooled()}
     monkeypatch.setattr("agent.evaluation.recorded.Languages", lambda: languages)
     backend = ToolSandbox("2.2")
     await recorded.require_toolchains(backend)
