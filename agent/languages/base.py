@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, NoReturn
@@ -13,6 +13,8 @@ from agent.errors import UnsupportedLanguage
 from agent.sandbox.base import Packages, RunResult, SandboxJob, Toolchain
 from agent.types import Cause, Count, Frozen, Origin, TestReport
 
+MAX_CASES = 50
+"""Maximum number of test cases in a program."""
 MAX_OUTLINE = 16_000
 """Maximum length of the outline of a snippet's module, in characters."""
 
@@ -28,6 +30,37 @@ class MalformedProgram(ValueError):
 
     The model receives the message.
     """
+
+
+def find_marker(lines: Sequence[str], marker: str) -> int:
+    """Return the index of the only line of a template that consists of the marker, apart from spaces and tabs.
+
+    Raises:
+        MalformedProgram: there is no such line, or there are several.
+    """
+    rows = [row for row, line in enumerate(lines) if line.strip(" \t") == marker]
+    if len(rows) == 1:
+        return rows[0]
+    place = f"appears {len(rows)} times" if rows else "is missing"
+    raise MalformedProgram(
+        f"the `{marker}` line {place}; it must appear exactly once, with nothing else on the line, in the place where "
+        "the candidate goes"
+    )
+
+
+def check_cases(names: Sequence[str], advice: str) -> None:
+    """Check the names of a program's test cases. `advice` tells the model how to write cases if there are none.
+
+    Raises:
+        MalformedProgram: there are no cases or too many, or two cases have the same name.
+    """
+    if not names:
+        raise MalformedProgram(f"the program has no test case: {advice}")
+    if len(names) > MAX_CASES:
+        raise MalformedProgram(f"the program has {len(names)} test cases; keep the {MAX_CASES} most informative ones")
+    for name in names:
+        if names.count(name) > 1:
+            raise MalformedProgram(f"two test cases are named `{name}`; only one of them would run")
 
 
 class Program(Frozen):

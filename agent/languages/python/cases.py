@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from agent.languages.base import MalformedProgram, Program
+from agent.languages.base import MalformedProgram, Program, check_cases
 from agent.languages.python.insertion import MAX_PROGRAM, Placement
 from agent.languages.python.source import (
     Definition,
@@ -24,9 +24,6 @@ from agent.languages.python.source import (
     walk_scope,
 )
 from agent.sandbox.dependencies.imports import PYTHON2_MODULES, find_known_name, is_stdlib
-
-MAX_CASES = 50
-"""Maximum number of test cases in a program."""
 
 _REACH_HARNESS = frozenset({
     "_current_exceptions", "_current_frames", "_getframe", "currentframe", "getinnerframes", "getouterframes",
@@ -85,16 +82,12 @@ def find_cases(tree: ast.Module, snippet: range) -> tuple[tuple[str, ...], bool]
     """
     cases, needs_pytest = _search_cases(tree, snippet)
     names = [name for name, _ in cases]
-    if not names:
-        raise MalformedProgram(
-            "the program has no test case: outside the candidate, write functions named `test_...` with asserts, or "
-            "`test_...` methods in a class that derives from `unittest.TestCase`"
-        )
-    if len(names) > MAX_CASES:
-        raise MalformedProgram(f"the program has {len(names)} test cases; keep the {MAX_CASES} most informative ones")
+    check_cases(
+        names,
+        "outside the candidate, write functions named `test_...` with asserts, or `test_...` methods in a class that "
+        "derives from `unittest.TestCase`",
+    )
     for name, node in cases:
-        if names.count(name) > 1:
-            raise MalformedProgram(f"two test cases are named `{name}`; only one of them would run")
         if is_generator(node):
             raise MalformedProgram(f"the test case `{name}` contains a `yield`, so its body would never run")
         _check_can_fail(name, node, snippet)

@@ -18,7 +18,6 @@ from agent.languages.python.insertion import (
     MAX_PROGRAM,
     Placement,
     find_leading_futures,
-    is_marker,
     place_snippet,
 )
 from agent.languages.python.outline import build_outline
@@ -86,7 +85,7 @@ def insert_in_module(template: str, snippet: Snippet, module: Module) -> Program
     if snippet.problem is not None:
         raise MalformedProgram(f"the candidate cannot be tested: {snippet.problem}")
     lines = normalise(template).split("\n")
-    placement = _place("\n".join("" if is_marker(line) else line for line in lines), snippet)
+    placement = _place("\n".join("" if line.strip() == MARKER else line for line in lines), snippet)
     stand_ins = tuple(dict.fromkeys(_iterate_patches(placement)))
     program = cases.build_program(template, placement, _build_options(module.origin), stand_ins)
     if "pytest" in program.options and (module.origin.module or "").partition(".")[0] in _PYTEST_PARTS:

@@ -6,7 +6,7 @@ import ast
 import re
 from dataclasses import dataclass
 
-from agent.languages.base import MalformedProgram
+from agent.languages.base import MalformedProgram, find_marker
 from agent.languages.python.source import (
     MAX_CHARACTERS,
     Unparsable,
@@ -22,7 +22,6 @@ MARKER = "# <candidate>"
 MAX_PROGRAM = 4 * MAX_CHARACTERS
 """Maximum length of a program in characters, including the indented snippet."""
 
-_MARKER_LINE = re.compile(r"([ \t]*)# <candidate>[ \t]*")
 _LEADING = re.compile(r"([ \t\f]*\f)?")
 _MAX_QUOTED = 120
 _MAX_INDENT = 60
@@ -85,11 +84,6 @@ def place_snippet(template: str, code: str) -> Placement:
     return placement
 
 
-def is_marker(line: str) -> bool:
-    """Return whether a line of a template is the marker."""
-    return _MARKER_LINE.fullmatch(line) is not None
-
-
 def find_leading_futures(statements: list[ast.stmt]) -> list[ast.ImportFrom]:
     """Return the leading `from __future__` imports in order."""
     futures: list[ast.ImportFrom] = []
@@ -105,14 +99,8 @@ def _split_template(template: str) -> _Template:
     if len(template) > MAX_CHARACTERS:
         raise MalformedProgram(f"the program has {len(template):,} characters; the limit is {MAX_CHARACTERS:,}")
     lines = template.split("\n")
-    markers = [(row, match[1]) for row, line in enumerate(lines) if (match := _MARKER_LINE.fullmatch(line))]
-    if len(markers) != 1:
-        place = f"appears {len(markers)} times" if markers else "is missing"
-        raise MalformedProgram(
-            f"the `{MARKER}` line {place}; it must appear exactly once, with nothing else on the line, in the place "
-            "where the candidate goes"
-        )
-    row, prefix = markers[0]
+    row = find_marker(lines, MARKER)
+    prefix = lines[row].partition(MARKER)[0]
     if len(prefix) > _MAX_INDENT:
         raise MalformedProgram(f"the marker is in column {len(prefix)}; indent it like the lines around it")
     return _Template(tuple(lines[:row]), prefix, tuple(lines[row + 1 :]))

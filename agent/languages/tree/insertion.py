@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.languages.base import MalformedProgram
+from agent.languages.base import MalformedProgram, find_marker
 from agent.languages.tree.syntax import (
     Context,
     Syntax,
@@ -112,16 +112,9 @@ def place_snippet(template: str, code: str, syntax: Syntax, marker: str) -> Plac
     if len(template) > MAX_CHARACTERS:
         raise MalformedProgram(f"the program has {len(template):,} characters; the limit is {MAX_CHARACTERS:,}")
     lines = template.split("\n")
-    rows = [row for row, line in enumerate(lines) if line.strip() == marker]
-    if len(rows) != 1:
-        place = f"appears {len(rows)} times" if rows else "is missing"
-        raise MalformedProgram(
-            f"the `{marker}` line {place}; it must appear exactly once, with nothing else on the line, in the place "
-            "where the candidate goes"
-        )
-    before, after = lines[: rows[0]], lines[rows[0] + 1 :]
-    span = range(rows[0] + 1, rows[0] + 2 + code.count("\n"))
-    placement = locate_snippet("\n".join([*before, code, *after]), span, syntax)
+    row = find_marker(lines, marker)
+    span = range(row + 1, row + 2 + code.count("\n"))
+    placement = locate_snippet("\n".join([*lines[:row], code, *lines[row + 1 :]]), span, syntax)
     if (line := find_error(placement.root)) is not None:
         raise MalformedProgram(_describe_error(line, span, placement.source))
     nodes = placement.nodes

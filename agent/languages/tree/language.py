@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from agent.errors import SnippetTooLarge
-from agent.languages.base import CodeView, FoundFunction, Language, MalformedProgram, Mutation, Program, Snippet
+from agent.languages.base import (
+    CodeView,
+    FoundFunction,
+    Language,
+    MalformedProgram,
+    Mutation,
+    Program,
+    Snippet,
+    check_cases,
+)
 from agent.languages.tree import outline
 from agent.languages.tree.insertion import (
     MAX_CHARACTERS,
@@ -39,13 +49,10 @@ from agent.types import Cause
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-MAX_CASES = 50
-"""Maximum number of test cases in a program."""
-
 Problem = tuple[str, Cause]
 
 
-class TreeLanguage(Language):
+class TreeLanguage(Language, ABC):
     """A language that is described by the tables of a grammar.
 
     A subclass defines `syntax`, `get_command` and `report`, and the hooks that it needs. Test cases are the program's
@@ -61,9 +68,9 @@ class TreeLanguage(Language):
         super().check_support()
         parse("", self.syntax.grammar)
 
+    @abstractmethod
     def get_command(self) -> tuple[str, ...]:
         """Return the command of the runner."""
-        raise NotImplementedError
 
     def find_problem(self, code: str, fragment: Fragment | None) -> Problem | None:
         """Return why a snippet cannot be tested, and the cause. `fragment` is None if the snippet does not parse."""
@@ -177,14 +184,9 @@ class TreeLanguage(Language):
         return (binding if value is None else value).type in self.syntax.functions
 
     def _check_cases(self, cases: tuple[str, ...], placement: Placement) -> None:
-        if not cases:
-            raise MalformedProgram(f"the program has no test case: {self.cases_wanted}")
-        if len(cases) > MAX_CASES:
-            raise MalformedProgram(f"the program has {len(cases)} test cases; keep the {MAX_CASES} best ones")
+        check_cases(cases, self.cases_wanted)
         names = {name for node in placement.nodes for name in iterate_names(node, self.syntax)}
         for name in cases:
-            if cases.count(name) > 1:
-                raise MalformedProgram(f"two test cases are named `{name}`; only one of them would run")
             if name in names and name.startswith("test_"):
                 raise MalformedProgram(f"the candidate contains the name `{name}`: rename the test case")
 
