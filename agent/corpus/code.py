@@ -325,7 +325,7 @@ def _decode(data: bytes, language: Language) -> str:
 
 
 def _find_generator(text: str, language: Language) -> str | None:
-    """Return why a file is no source code: it says so, or its lines are as long as in minified JavaScript.
+    """Return why a file is no source code: a note says that it is generated, or its lines are as long as minified code.
 
     Python files are always source code.
     """

@@ -114,7 +114,7 @@ class Checkouts:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(objects.read("blob", blob))
                 except (FileExistsError, IsADirectoryError, NotADirectoryError):
-                    reason = f"{target!r:.200} is a file in the clone or in another package, and a folder in the other"
+                    reason = f"{target!r:.200} collides with a file or folder of another package"
                     raise DependencyUnavailable(reason) from None
 
     @contextmanager
