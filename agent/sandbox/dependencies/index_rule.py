@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol
 
 from packaging.requirements import Requirement
 from packaging.utils import NormalizedName, canonicalize_name
@@ -18,10 +18,7 @@ from agent.sandbox.dependencies.imports import (
     find_requirement,
     is_stdlib,
 )
-from agent.sandbox.dependencies.package_index import PackageIndex
-
-if TYPE_CHECKING:
-    from agent.sandbox.dependencies.npm import Npm
+from agent.sandbox.dependencies.package_index import Project
 
 MIN_AGE = timedelta(days=730)
 """Minimum age of a project's first upload."""
@@ -38,6 +35,13 @@ _NAMESPACES = frozenset(name.partition(".")[0] for name in DISTRIBUTIONS if "." 
 _NAMES = sorted(_ALLOWED | {canonicalize_name(name) for name in (*DISTRIBUTIONS, *WHEEL_SUBSTITUTES)})
 
 
+class Index(Protocol):
+    """A registry of packages."""
+
+    async def find_project(self, name: NormalizedName, /) -> Project | None:
+        """Look up a project. Return None if the registry does not have it."""
+
+
 class IndexRule:
     """Allows every distribution in the import map, and established projects on the index.
 
@@ -52,7 +56,7 @@ class IndexRule:
     allowed: ClassVar[Collection[str]] = _ALLOWED
     names: ClassVar[Collection[str]] = _NAMES
 
-    def __init__(self, index: PackageIndex | Npm | None, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, index: Index | None, *, clock: Callable[[], float] = time.time) -> None:
         self._index = index
         self._clock = clock
         self._verdicts: dict[str, str | None] = {}
