@@ -22,7 +22,7 @@ from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from agent.errors import AgentError, ModelError, Outage, UsageError, needs_extra
 from agent.events import Note, PairStarted, Waiting
@@ -161,17 +161,18 @@ class RayEngine:
     async def require_toolchains(self, languages: Sequence[str]) -> SandboxInfo:
         """Check the toolchains of these languages on the machine of one worker, and return its sandbox.
 
-        Other workers check their own before each pair.
+        Other workers check their own before each pair. Their machines must support the same languages.
 
         Raises:
             SandboxUnavailable: a toolchain is missing or too old.
         """
         handle = await self.wait_for_worker()
         try:
-            info: SandboxInfo = await handle.actor.require_toolchains.remote(languages)
+            info, untestable = await handle.actor.require_toolchains.remote(languages)
         except self.ray.exceptions.RayTaskError as error:
             raise error.cause from None
-        return info
+        self._spec.untestable.update(untestable)
+        return cast(SandboxInfo, info)
 
     async def wait_for_worker(self) -> _WorkerHandle:
         """Wait until a worker is ready. Return the ready worker with the fewest pairs.

@@ -13,14 +13,14 @@ import os
 import pickle
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from itertools import count
 from typing import Any
 
-from agent.errors import AgentError, UsageError
+from agent.errors import AgentError, SandboxError, UsageError
 from agent.events import Event, Note, PairStarted, Waiting
 from agent.llm.base import LLM, Call, Reply, Wait, close
 from agent.llm.gateway import Gateway, ask_model
@@ -97,11 +97,11 @@ class Worker:
         self._runner = PairRunner(run, self._gateway, backend)
         return SandboxInfo.of(backend, node)
 
-    async def require_toolchains(self, languages: Sequence[str]) -> SandboxInfo:
-        """Check the toolchains of these languages, and return where programs run. See `runner.require_toolchains`."""
-        backend = self._runner.backend
-        await require_toolchains(self._runner.spec, backend, languages)
-        return SandboxInfo.of(backend, socket.gethostname())
+    async def require_toolchains(self, languages: Sequence[str]) -> tuple[SandboxInfo, dict[str, str | None]]:
+        """Check the toolchains of these languages. Return where programs run, and `RunSpec.untestable`."""
+        spec, backend = self._runner.spec, self._runner.backend
+        await require_toolchains(spec, backend, languages)
+        return SandboxInfo.of(backend, socket.gethostname()), spec.untestable
 
     async def messages(self) -> bytes:
         """Wait until there are messages for the driver, and return them as pickled bytes."""
@@ -138,10 +138,12 @@ class Worker:
         outcome: Annotation | Exception
         try:
             spec = self._runner.spec
+            with suppress(SandboxError):  # then the pair fails with this error
+                await require_toolchains(spec, self._runner.backend, [pair.language])
             if spec.pipeline.needs_language and (spec.find_language(pair.language) is not None) != is_tested:
                 raise UsageError(
                     f"{socket.gethostname()} and the driver do not have the same support for {pair.language!r}. "
-                    "Install the same packages on all nodes."
+                    "Install the same packages and toolchains on all nodes."
                 )
             outcome = await self._runner.annotate(pair, round_number, recorder)
         except Exception as error:  # noqa: BLE001 - raised in the driver

@@ -90,11 +90,6 @@ class PairRunner:
             format_retries=settings.format_retries,
         )
         state: State = {"pair": pair}
-        if spec.find_language(pair.language) is None:
-            if spec.fallback is None:
-                state["reason"] = f"skipped: language {pair.language!r} {spec.untestable[pair.language]}"
-            if spec.pipeline.variant.opens_context:
-                state["module_context"] = ModuleContext(reason=f"tests in {pair.language} do not run in modules")
         error: ErrorInfo | None = None
         limit = settings.pair_timeout
         try:
@@ -138,14 +133,18 @@ class PairRunner:
     ) -> AsyncGenerator[tuple[str, State, State], None]:
         """Run the pipeline for the pair's language.
 
-        Yield the name, the state changes and the resulting state of each node that ran.
+        Yield the name, the state changes and the resulting state of each node that ran. In an unsupported language, the
+        reason is added to `state`.
         """
         spec, settings, pair = self.spec, self.spec.config.pipeline, state["pair"]
+        await require_toolchains(spec, self.backend, [pair.language])
         language = spec.find_language(pair.language)
+        if language is None and spec.pipeline.variant.opens_context:
+            state["module_context"] = ModuleContext(reason=f"tests in {pair.language} do not run in modules")
         pipeline = spec.pipeline if language is not None else spec.fallback
         if pipeline is None:
+            state["reason"] = f"skipped: language {pair.language!r} {spec.untestable[pair.language]}"
             return
-        await require_toolchains(spec, self.backend, [pair.language])
         session = None
         if self.backend is not None and pipeline.uses_sandbox:
             session = SandboxSession(

@@ -35,7 +35,7 @@ from tests.pipeline.nodes.test_open_context import FROM_MODULE, MODULE, annotate
 from tests.runs.test_toolchains import PAIRS as TOOLED
 from tests.runs.test_toolchains import ToolSandbox
 from tests.runs.test_toolchains import make as make_tooled
-from tests.scripts import environment, make_replies, pass_all
+from tests.scripts import environment, label, make_replies, pass_all
 from tests.test_annotator import collect
 
 NON_MATCH = json.dumps({"reason": "It sorts.", "verdict": "non_match"})
@@ -138,6 +138,9 @@ async def test_a_worker_checks_toolchains_before_any_call_and_its_versions_are_r
     with pytest.raises(SandboxUnavailable, match=r"1\.9"):
         await collect(make_tooled(ToolSandbox("1.9"), model, **options), TOOLED)
     assert not (tmp_path / "run").exists()
+    judge = ScriptedLLM(lambda call: label(0) if call.role == "judge" else NON_MATCH)
+    judged = await collect(make_tooled(ToolSandbox("1.9"), judge, engine="ray", unsupported="judge"), TOOLED)
+    assert {annotation.id: annotation.decided_by for annotation in judged}["tooled"] == "judge"
     await collect(make_tooled(ToolSandbox("2.1"), model, **options), TOOLED)
     with load_run(tmp_path / "run") as view:
         assert view.manifest["segments"][-1]["environment"]["sandbox"]["tool"] == "2.1"

@@ -19,7 +19,7 @@ from agent.languages.python.language import PythonLanguage
 from agent.runs.store.manifest import read_manifest
 from agent.sandbox.base import CommandResult, Toolchain
 from agent.sandbox.toolchains import Toolchains
-from tests.scripts import PAIR, make_replies, pass_all, screen
+from tests.scripts import PAIR, label, make_replies, pass_all, screen
 
 
 class Tooled(PythonLanguage):
@@ -58,15 +58,21 @@ def make(backend: ScriptedSandbox, model: ScriptedLLM, **options: Any) -> Annota
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-async def test_an_old_toolchain_stops_the_run_before_any_call(is_stream: bool) -> None:
+@pytest.mark.parametrize("unsupported", ["fail", "judge", "skip"])
+async def test_no_program_is_written_without_its_toolchain(unsupported: str, is_stream: bool) -> None:
     async def stream() -> AsyncIterator[Pair]:
         yield PAIRS[1]
 
-    model = ScriptedLLM({"screen": [screen()]})
-    async with make(ToolSandbox("1.9"), model) as annotator:
-        with pytest.raises(SandboxUnavailable, match="pip install tool"):
-            await anext(annotator.annotate(stream() if is_stream else PAIRS))
-    assert model.calls == []
+    model = ScriptedLLM(lambda call: label(0) if call.role == "judge" else screen())
+    async with make(ToolSandbox("1.9"), model, unsupported=unsupported) as annotator:
+        annotations = annotator.annotate(stream() if is_stream else PAIRS[1:])
+        if unsupported == "fail":
+            with pytest.raises(SandboxUnavailable, match="pip install tool"):
+                await anext(annotations)
+        else:
+            annotation = await anext(annotations)
+            assert ("pip install tool" in annotation.reason) == (unsupported == "skip")
+    assert [call.role for call in model.calls] == (["judge"] if unsupported == "judge" else [])
 
 
 async def test_the_version_is_recorded_and_compared_by_a_replay(
