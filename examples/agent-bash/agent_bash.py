@@ -8,6 +8,7 @@ from agent.extend import Cause, MalformedProgram, Program, SandboxJob
 # Runs one case. Assertions write to a file, so that no subshell, `set +e` or `exit` hides their results.
 RUNNER = r"""
 _report() {
+  builtin trap - DEBUG
   local i=0; while [[ ${BASH_SOURCE[i]-} == "$0" ]]; do i=$((i + 1)); done
   builtin printf '%s\0' "$1" "${BASH_SOURCE[i]-}" "${BASH_LINENO[i - 1]}" "${2-}" >>"$0.report"
   if [[ $1 == *Error ]]; then builtin kill -9 $$; fi
@@ -56,7 +57,7 @@ def main(job, emit):
 """
 SOURCE = '. "${0%/*}/snippet.sh"'
 FUNCTION = re.compile(r"(?:^|[;&|{(])[ \t]*(?:function\s+([^\s(){};]+)|([^\s(){}'\"$;&|<>=#]+)[ \t]*\([ \t]*\))", re.M)
-REACH_RUNNER = re.compile(r"\b(?:BASH_ARGV0|alias|builtin|enable|kill|_report)\b|\bprintf *\(|/proc\b|\.report\b")
+REACH_RUNNER = re.compile(r"\b(?:BASH_ARGV0|alias|builtin|enable|extdebug|kill|_report)\b|/proc\b|\.report\b")
 
 
 def find_functions(code: str) -> list[str]:

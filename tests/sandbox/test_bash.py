@@ -25,23 +25,20 @@ CASES = '# <candidate>\ntest_a() { assert_output 3 f 2; }\ntest_b() { assert_equ
 CALLED = "# <candidate>\ntest_a() { f 2; assert_equal 1 2; }\n"
 STATUS = "# <candidate>\ntest_a() { assert_status 7 f; }\n"
 SCRIPT = "run() {\n# <candidate>\n}\ntest_a() { assert_output 3 run 2; }\n"
-VARIABLE = '# <candidate>\ntest_a() { assert_equal 3 "$x"; }\n'
+FORGE = r'printf "passed\0\0\0\0end\0\0\0\0" >"$0.rep""ort"'
 
 # the program, the snippet, and the status and the cause, followed by names through which code can reach the runner
 VERDICTS = {
     "a right snippet": (CASES, RIGHT, "passed"),
     "a wrong snippet": (CASES, WRONG, "failed snippet"),
     "the other form of a function": (CASES, "function f {\n  echo $(( $1 + 1 ))\n}", "passed"),
-    "functions in a function": (CASES, 'f() { g() { echo $(( $1 + 1 )); }; g "$1"; }', "passed"),
     "extended patterns": (CASES, "shopt -s extglob\nf() { local x=${1%%+([a-z])}; echo $((x + 1)); }", "passed"),
     "a heredoc": (CASES, "f() {\ncat <<EOF\n$(( $1 + 1 ))\nEOF\n}", "passed"),
     "an early return": (CASES, f'{RIGHT}\n[[ $0 == "${{BASH_SOURCE[0]}}" ]] || return 0\nexit 1', "passed"),
     "strict mode": (CASES, f"set -euo pipefail\n{RIGHT}", "passed"),
-    "strict mode, wrong": (CASES, f"set -euo pipefail\n{WRONG}", "failed snippet"),
     "set +e": (CALLED, "f() { set +e; }", "failed snippet"),
     "exit 0": (CALLED, "f() { exit 0; }", "error snippet"),
     "exit 0 at load": (CASES, f"{RIGHT}\nexit 0", "error snippet"),
-    "exit 0 in a subshell": (CASES, "f() { echo 3; exit 0; }", "failed snippet"),
     "exit in the program": (CALLED.replace("f 2", "exit"), RIGHT, "error program"),
     "a status": (STATUS, "f() { return 7; }", "passed"),
     "a wrong status": (STATUS, "f() { return 6; }", "failed snippet"),
@@ -49,11 +46,11 @@ VERDICTS = {
     "a missing command that is handled": (CASES, "f() { absent 2>/dev/null || echo $(( $1 + 1 )); }", "passed"),
     "a missing stand-in": (CASES.replace(" f ", " g "), RIGHT, "error program"),
     "a redefined assert": (CASES, f"{WRONG}\nassert_equal() {{ :; }}\nassert_output() {{ :; }}", "failed snippet"),
-    "a redefined assert that is not needed": (CASES, f"{RIGHT}\nassert_equal() {{ :; }}", "passed"),
     "a failure in a subshell": (CALLED.replace("f 2", "(assert_output 3 f 2)"), WRONG, "failed snippet"),
     "an alias": (CASES, f"shopt -s expand_aliases\nalias assert_output=:\n{WRONG}", "error program alias"),
     "the builtins of the runner": (CASES, f"{WRONG}\nbuiltin() {{ :; }}", "error snippet builtin"),
     "a forged report": (CASES, f"_report() {{ :; }}\n{WRONG}", "failed snippet _report"),
+    "a forging trap": (CASES, f"{WRONG}\nset -T; trap '{FORGE}' DEBUG", "failed snippet"),
     "a killed runner": (CASES, f"{WRONG}\nkill -9 $PPID", "error snippet kill"),
     "the memory of the runner": (STATUS.replace("7", "2"), "f() { ls /proc/$PPID/fd; }", "passed /proc"),
     "an endless loop": (CASES, "f() { while :; do :; done; }", "timeout snippet"),
@@ -69,12 +66,8 @@ VERDICTS = {
     ),
     "a script": (SCRIPT, "echo 3", "passed"),
     "a wrong script": (SCRIPT, "echo 4", "failed snippet"),
-    "a script with a function": (SCRIPT, f'{RIGHT}\nf "$@"', "passed"),
-    "a variable": (VARIABLE, "x=3", "passed"),
-    "an unused variable": (VARIABLE.replace("$x", "3"), "x=3", "not_exercised"),
     "a case of the snippet": (CASES, f"{RIGHT}\ntest_a() {{ :; }}", "refused"),
     "no marker": (CASES.replace("<", ""), RIGHT, "refused"),
-    "no cases": ("# <candidate>\n", RIGHT, "refused"),
 }
 
 
@@ -124,14 +117,6 @@ def run_agent(site: Path, folder: Path, *arguments: str) -> Any:
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.stdout, done.stderr
     return json.loads(done.stdout)
-
-
-@pytest.mark.bwrap
-def test_exec_runs_bash(site: Path, tmp_path: Path) -> None:
-    (tmp_path / "test.sh").write_text(CASES)
-    (tmp_path / "f.sh").write_text(RIGHT)
-    command = ("exec", "test.sh", "--code", "f.sh", "--language", "bash", "--sandbox", "bwrap")
-    assert run_agent(site, tmp_path, *command)["status"] == "passed"
 
 
 @pytest.mark.bwrap
