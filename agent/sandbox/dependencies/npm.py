@@ -42,8 +42,8 @@ from agent.sandbox.folders import get_shared_cache
 from agent.sandbox.interpreter import InterpreterTag
 
 DEFAULT_REGISTRY = "https://registry.npmjs.org/"
-MAX_PACKAGES, MAX_BYTES = 1_000, 500 << 20
-"""Limits for one environment: the number of packages, and the total size of their files."""
+MAX_BYTES = 500 << 20
+"""Maximum total size of the packages in one environment."""
 
 _NAME = r"(?:@[a-z0-9~][\w.~-]*/)?[A-Za-z0-9~][\w.~-]{0,99}"
 _PACKAGE = re.compile(_NAME, re.ASCII)
@@ -54,8 +54,10 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+-]*", re.ASCII)
 _INTEGRITY = re.compile(r"sha(?:1|256|384|512)-[A-Za-z0-9+/]+=*")
 _UNTRUSTED = frozenset({"name", "link", "inBundle", "hasShrinkwrap"})
 """Fields of a lock whose packages are aliases, links, or not described by the registry."""
-_ERROR = re.compile(r"code (E\w+|\w*CERT\w*)")
-_TEMPORARY = re.compile(r"E(?:NOTFOUND|CONN|TIMEDOUT|AI_AGAIN|NETUNREACH|HOSTUNREACH|5\d\d|429|RR_SOCKET)|.*CERT")
+_ERROR = re.compile(r"code (\w+)")
+_TEMPORARY = re.compile(
+    r"E(?:NOTFOUND|CONN|TIMEDOUT|AI_AGAIN|NETUNREACH|HOSTUNREACH|PROTO|5\d\d|408|429|RR_S)|FETCH_ERROR|.*(?:CERT|VERIFY)"
+)
 _MINIMUM = Version("11.14.0")
 """The first version of npm that can refuse all dependencies that are not in a registry before it fetches them."""
 _CPUS = {"x86_64": "x64", "aarch64": "arm64"}
@@ -152,15 +154,14 @@ class Npm(HostTool):
             (project / name).write_text(json.dumps(content), encoding="utf-8")
         options = ["--os=linux", f"--cpu={_CPUS.get(tag.machine, tag.machine)}", f"--libc={tag.libc}"]
         options += [] if before is None else [f"--before={before.isoformat()}"]
+        options += ["--offline"] if offline else []
         with self._breaker.guard():
-            await self._run_or_use_cache(["install", "--package-lock-only", *options], project, offline)
-            locked = read_lock(project / "package-lock.json", self.registry)
-            await self._run_or_use_cache(["ci", *options], project, offline)
+            await self._run(["install", "--package-lock-only", *options], project)
+            _read_lock(project / "package-lock.json", self.registry)
+            await self._run(["ci", *options], project)
         if (problem := await self.find_problem(project)) is not None:
             raise DependencyUnavailable(problem)
-        installed = read_lock(project / "node_modules" / ".package-lock.json", self.registry)
-        if not installed.items() <= locked.items():
-            raise DependencyUnavailable("npm installed other packages than those in its lock")
+        installed = _read_lock(project / "node_modules" / ".package-lock.json", self.registry)
         await asyncio.to_thread(_move_modules, project, into)
         return installed
 
@@ -174,13 +175,13 @@ class Npm(HostTool):
         project = self.root / "empty"
         project.mkdir(parents=True, exist_ok=True)
         (project / "package.json").touch()  # otherwise, npm looks for a project in the parent folders
-        with self._breaker.guard():
-            code, output, text = await self._run(["view", name, "name", "time", "versions", "--json"], project)
-            if code != 0:
-                error = _build_error(text)
-                if "E404" in str(error):
-                    return None
-                raise error
+        try:
+            with self._breaker.guard():
+                output = await self._run(["view", name, "name", "time", "versions", "--json"], project)
+        except DependencyUnavailable as error:
+            if "E404" in str(error):
+                return None
+            raise
         try:
             page = json.loads(output)
             versions = [page["versions"]] if isinstance(page["versions"], str) else [*page["versions"]]
@@ -197,16 +198,8 @@ class Npm(HostTool):
         """Empty the cache. All cached files can be downloaded again."""
         shutil.rmtree(self.cache, ignore_errors=True)
 
-    async def _run_or_use_cache(self, arguments: Sequence[str], folder: Path, offline: bool) -> None:
-        """Run npm. If the registry does not respond, try once without network access."""
-        code, _output, text = await self._run([*arguments, *(["--offline"] if offline else [])], folder)
-        if code == 0:
-            return
-        error = _build_error(text)
-        if not error.temporary or offline or (await self._run([*arguments, "--offline"], folder))[0] != 0:
-            raise error
-
-    async def _run(self, arguments: Sequence[str], folder: Path) -> tuple[int, str, str]:
+    async def _run(self, arguments: Sequence[str], folder: Path) -> str:
+        """Run npm in a folder, and return its output. Raises as `install` does."""
         self.cache.mkdir(parents=True, exist_ok=True)
         certificates = (self._environ.get(name, "") for name in ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"))
         settings = {
@@ -225,9 +218,14 @@ class Npm(HostTool):
             **{f"npm_config_{name}": value for name, value in settings.items()},
         }
         try:
-            return await self.watch([*self._command, *arguments], environment, folder, folder)
+            code, output, text = await self.watch([*self._command, *arguments], environment, folder, folder)
         except OSError as error:
             raise SandboxError(f"cannot start npm to install packages: {error}") from error
+        if code < 0:
+            raise SandboxError(f"npm was killed by signal {-code}")
+        if code > 0:
+            raise _build_error(text)
+        return output
 
     @cached_property
     def _command(self) -> tuple[str, str]:
@@ -290,17 +288,15 @@ def _build_project(requirements: Iterable[str]) -> dict[str, Any]:
     return {"package.json": content, "package-lock.json": {"lockfileVersion": 1, **tree}}
 
 
-def read_lock(path: Path, registry: str) -> dict[str, str]:
+def _read_lock(path: Path, registry: str) -> dict[str, str]:
     """Return the packages of a lock as requirements with exact versions, mapped to the hashes of their archives.
 
     Raises:
-        DependencyUnavailable: there are too many packages, or one is not a package with a hash from the registry.
+        DependencyUnavailable: one is not a package with a hash from the registry.
     """
     try:
         packages = json.loads(path.read_text(encoding="utf-8"))["packages"]
         packages.pop("", None)
-        if len(packages) > MAX_PACKAGES:
-            raise DependencyUnavailable(f"the requirements need more than {MAX_PACKAGES} packages")
         return dict(sorted(_check_package(place, package, registry) for place, package in packages.items()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DependencyUnavailable("npm wrote an invalid lock") from None
@@ -326,7 +322,7 @@ def _build_error(text: str) -> DependencyUnavailable:
     """Build an error from the error output of npm."""
     match = _ERROR.search(text)
     code = match[1] if match else ""
-    if code in ("E401", "E403"):
+    if code in ("E401", "E403", "E407"):
         return DependencyUnavailable(REFUSED, temporary=True)
     if _TEMPORARY.match(code):
         return DependencyUnavailable(UNREACHABLE, temporary=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pytest_httpserver import HTTPServer
 
-from agent.errors import DependencyUnavailable
+from agent.errors import AgentError, DependencyUnavailable, SandboxError
 from agent.languages.javascript.language import JavaScriptLanguage
 from agent.pipeline.nodes.execute import explain_dependency
 from agent.sandbox.base import Command, SandboxBackend, SandboxJob, Toolchain
@@ -20,6 +20,7 @@ from agent.sandbox.dependencies.environments import DependencyPolicy, WheelEnvir
 from agent.sandbox.dependencies.npm import Npm, NpmRule, is_npm, parse_word
 from agent.sandbox.inside import read_runner
 from agent.sandbox.installer import Installer
+from agent.sandbox.interpreter import InterpreterTag
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.sandbox.session import SandboxSession
 from agent.types import Cause, Status, TestReport
@@ -112,21 +113,34 @@ async def test_packages_are_installed_and_can_be_restored_from_the_lock(
     registry.publish("@my/ms", (*FIVE[:4], "1.4.0", "2.0.0"))
     restored = await World(tmp_path, registry).builder.build(lock)
     assert (restored.installed, restored.key) == (lock, environment.key)
-
-
-@pytest.mark.parametrize("requirement", ["top@1", "top@^3", "absent@latest"])
-async def test_the_cache_replaces_a_registry_that_is_down(world: World, registry: Registry, requirement: str) -> None:
-    registry.publish("top", FIVE)
-    assert await world.build("top@1.3.0") == ("top@1.3.0",)
     registry._server.clear()
-    registry._server.expect_request("/npm/absent").respond_with_data("", status=404)
-    registry._server.expect_request("/npm/top").respond_with_data("", status=503)
-    if requirement == "top@1":
-        assert await world.build(requirement) == ("top@1.3.0",)
-        return
-    with pytest.raises(DependencyUnavailable) as caught:
-        await world.build(requirement)
-    assert caught.value.temporary == (requirement == "top@^3")
+    assert await World(tmp_path, registry, network=False).build("@my/ms@1") == ("@my/ms@1.3.0",)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "text", "expected"),
+    [
+        (1, "E404", (DependencyUnavailable, False)),
+        (1, "ETARGET", (DependencyUnavailable, False)),
+        *((1, f"E{status}", (DependencyUnavailable, True)) for status in (401, 407, 408, 429, 503)),
+        (1, "ECONNREFUSED", (DependencyUnavailable, True)),
+        (1, "FETCH_ERROR", (DependencyUnavailable, True)),
+        (1, "ERR_SSL_WRONG_VERSION_NUMBER", (DependencyUnavailable, True)),
+        (1, "UNABLE_TO_VERIFY_LEAF_SIGNATURE", (DependencyUnavailable, True)),
+        (-9, "", (SandboxError, None)),
+    ],
+)
+async def test_errors_of_npm_say_what_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exit_code: int, text: str, expected: tuple[type[Exception], bool]
+) -> None:
+    async def watch(*_: Any) -> tuple[int, str, str]:
+        return exit_code, "", f"npm error code {text}\nnpm error more"
+
+    npm = Npm(tmp_path / "npm")
+    monkeypatch.setattr(npm, "watch", watch)
+    with pytest.raises(AgentError) as caught:
+        await npm.install(["top@1"], InterpreterTag("3.11"), tmp_path / "tree")
+    assert (type(caught.value), getattr(caught.value, "temporary", None)) == expected
 
 
 @pytest.mark.parametrize(
