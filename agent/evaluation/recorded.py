@@ -7,20 +7,19 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from operator import attrgetter
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from agent.config import LIMITS, Config
-from agent.errors import ConfigError, NotReplayable
+from agent.errors import ConfigError, NotReplayable, SandboxUnavailable
 from agent.languages.canonical import canonicalise
 from agent.languages.registry import Languages
 from agent.pipeline.history import Command, Execution, History, Program
 from agent.runs.store.annotations import Key
 from agent.runs.store.manifest import format_value
 from agent.runs.store.run_view import RunView
-from agent.sandbox.base import SandboxBackend, Toolchain
+from agent.sandbox.base import SandboxBackend
 from agent.sandbox.commands import RunCommand, plan
 from agent.sandbox.registry import REGISTRY
 from agent.text import describe_error
@@ -221,20 +220,20 @@ class RecordedSandbox:
             )
 
     async def require_toolchains(self, backend: SandboxBackend) -> None:
-        """Check the toolchains that the run used, so that `list_notes` can compare their versions.
+        """Find the toolchains that the run used, so that `list_notes` can compare their versions.
+
+        A missing or old toolchain is an error only for the pairs that need it.
 
         Raises:
-            SandboxUnavailable: a toolchain is missing or too old.
+            SandboxError: no sandbox starts.
         """
-        languages, oldest = Languages(), dict[str, Toolchain]()
+        languages = Languages()
         for name in languages:
-            with suppress(ConfigError):  # another package's language that is not usable here
+            # another package's language may not be usable here
+            with suppress(ConfigError, SandboxUnavailable):
                 toolchain = languages[name].toolchain
                 if toolchain is not None and toolchain.command in self.described:
-                    known = oldest.get(toolchain.command, toolchain)
-                    oldest[toolchain.command] = min(known, toolchain, key=attrgetter("minimum"))
-        for toolchain in oldest.values():  # each pair's language checks its own minimum
-            await backend.require_toolchain(toolchain)
+                    await backend.require_toolchain(toolchain)
 
     def list_notes(self, config: Config, backend: SandboxBackend) -> list[str]:
         """Return notes on the image, on each mount, and on each setting that differs from the recorded setting.

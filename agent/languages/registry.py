@@ -36,7 +36,7 @@ class Languages(Mapping[str, Language]):
         self._entries = {name: [EntryPoint(name, path, GROUP)] for name, path in _BUILT_IN.items()}
         for entry in entry_points(group=GROUP):
             self._entries.setdefault(normalise_language(entry.name), []).append(entry)
-        self._entries = {name: entries for name, entries in self._entries.items() if name not in self._loaded}
+        self._entries |= {name: [] for name in self._loaded}
 
     def __getitem__(self, name: str) -> Language:
         if name not in self._loaded:
@@ -44,18 +44,17 @@ class Languages(Mapping[str, Language]):
         return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._loaded or name in self._entries
+        return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys((*self._entries, *self._loaded)))
+        return iter(self._entries)
 
     def __len__(self) -> int:
-        return len({*self._entries, *self._loaded})
+        return len(self._entries)
 
     def describe_package(self, name: str) -> str:
         """Return the name and version of the package that provides a language, or "" if no other package does."""
-        entry = self._entries.get(name, [None])[0]
-        return _describe_package(entry) if entry is not None and entry.dist is not None else ""
+        return next((_describe_package(entry) for entry in self._entries.get(name, ()) if entry.dist is not None), "")
 
     def explain_untestable(self, name: str) -> str | None:
         """Return why snippets in a language cannot be tested on this machine, or None if they can."""
