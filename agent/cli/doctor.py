@@ -117,14 +117,9 @@ def _check_languages(languages: Languages) -> Iterator[Diagnosis]:
         except ConfigError as error:
             yield Diagnosis("language", name, False, str(error), "reinstall or uninstall the package", needed=True)
             continue
-        language = languages[name]
-        needs = language.toolchain
-        details = (
-            languages.describe_package(name) or "built in",
-            "" if needs is None else f"needs {needs.command} {'.'.join(map(str, needs.minimum))} or later",
-            f"packages from {language.packages}" if language.packages else "no packages",
-        )
-        yield Diagnosis("language", name, True, ", ".join(filter(None, details)))
+        toolchain = languages[name].toolchain
+        needs = "" if toolchain is None else f", needs {toolchain.command} in the sandbox"
+        yield Diagnosis("language", name, True, f"{languages.describe_package(name) or 'built in'}{needs}")
 
 
 async def _check_sandboxes(only: str | None, quick: bool, languages: Sequence[Language]) -> list[Diagnosis]:

@@ -49,11 +49,8 @@ def build_command(file: str, *more: str) -> tuple[str, ...]:
     return ("annotate", file, *options, *more)
 
 
-@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.long)])
-def test_pairs_of_four_languages_are_tested_and_replayed(agent: Commands, labels: dict[str, int], engine: str) -> None:
-    if engine == "ray":
-        pytest.importorskip("ray")
-    result = agent.start(*build_command("pairs.jsonl", "--engine", engine)).wait(200)
+def test_pairs_of_four_languages_are_tested_and_replayed(agent: Commands, labels: dict[str, int]) -> None:
+    result = agent.start(*build_command("pairs.jsonl")).wait(200)
     assert result.code == 0, result.err
     annotations = list(map(json.loads, (agent.folder / "run/annotations.jsonl").read_text("utf-8").splitlines()))
     assert {one["id"]: one["label"] for one in annotations} == labels

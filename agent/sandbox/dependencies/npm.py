@@ -26,17 +26,11 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from packaging.version import Version
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AwareDatetime, BaseModel, ValidationError
 
 from agent.errors import DependencyUnavailable, SandboxError
 from agent.sandbox.dependencies.index_rule import IndexRule
-from agent.sandbox.dependencies.package_index import (
-    REFUSED,
-    SYSTEM_CERTIFICATES,
-    UNREACHABLE,
-    IndexBreaker,
-    Project,
-)
+from agent.sandbox.dependencies.package_index import REFUSED, SYSTEM_CERTIFICATES, UNREACHABLE, IndexBreaker, Project
 from agent.sandbox.dependencies.tool import HostTool
 from agent.sandbox.folders import get_shared_cache
 from agent.sandbox.interpreter import InterpreterTag
@@ -95,6 +89,12 @@ def get_name(requirement: str) -> str:
     match = _REQUIREMENT.fullmatch(requirement)
     assert match is not None
     return match[2]
+
+
+class _Page(BaseModel):
+    name: str
+    versions: list[str] | str
+    time: dict[str, AwareDatetime]
 
 
 class NpmRule(IndexRule):
@@ -183,16 +183,14 @@ class Npm(HostTool):
                 return None
             raise
         try:
-            page = json.loads(output)
-            versions = [page["versions"]] if isinstance(page["versions"], str) else [*page["versions"]]
-            times = TypeAdapter(dict[str, datetime]).validate_python(
-                {version: page["time"][version] for version in versions if version in page["time"]}
-            )
-            if page["name"] != name:
-                raise ValueError("another package")
-        except (ValueError, TypeError, KeyError, ValidationError):
+            page = _Page.model_validate_json(output)
+        except ValidationError:
             raise DependencyUnavailable("the response from the registry is invalid") from None
-        return Project(min(times.values(), default=None), len(versions))
+        if page.name != name:
+            raise DependencyUnavailable("the registry returned another package")
+        versions = [page.versions] if isinstance(page.versions, str) else page.versions
+        times = (page.time[version] for version in versions if version in page.time)
+        return Project(min(times, default=None), len(versions))
 
     async def empty_cache(self) -> None:
         """Empty the cache. All cached files can be downloaded again."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from pytest_httpserver import HTTPServer
@@ -53,6 +54,13 @@ class TreeStore(MemoryStore):
 
 def list_files(tree: Path) -> list[str]:
     return sorted(str(path.relative_to(tree)) for path in tree.rglob("*") if not path.is_dir())
+
+
+def replace_npm(folder: Path, monkeypatch: pytest.MonkeyPatch, *outcome: int | str) -> Npm:
+    """Return an object whose npm always has the same exit code, output and errors."""
+    npm = Npm(folder / "npm")
+    monkeypatch.setattr(npm, "watch", AsyncMock(return_value=outcome))
+    return npm
 
 
 class World:
@@ -133,11 +141,7 @@ async def test_packages_are_installed_and_can_be_restored_from_the_lock(
 async def test_errors_of_npm_say_what_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exit_code: int, text: str, expected: tuple[type[Exception], bool]
 ) -> None:
-    async def watch(*_: Any) -> tuple[int, str, str]:
-        return exit_code, "", f"npm error code {text}\nnpm error more"
-
-    npm = Npm(tmp_path / "npm")
-    monkeypatch.setattr(npm, "watch", watch)
+    npm = replace_npm(tmp_path, monkeypatch, exit_code, "", f"npm error code {text}\nnpm error more")
     with pytest.raises(AgentError) as caught:
         await npm.install(["top@1"], InterpreterTag("3.11"), tmp_path / "tree")
     assert (type(caught.value), getattr(caught.value, "temporary", None)) == expected
@@ -220,6 +224,21 @@ async def test_the_index_rule_applies_to_required_names_only(tmp_path: Path, reg
     assert await NpmRule(None).find_refusal("established") is not None
     assert not {"/npm/lodash", "/npm/lodahs"} & {*registry.requested_paths}
     assert await world.build("lodash@latest") == ("lodash@1.0.0",)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "",
+        '{"name": "top", "versions": ["1.0.0"]}',
+        '{"name": "other", "versions": "1.0.0", "time": {}}',
+        '{"name": "top", "versions": "1.0.0", "time": {"1.0.0": "2010-01-01T00:00:00"}}',
+    ],
+)
+async def test_an_invalid_page_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
+    npm = replace_npm(tmp_path, monkeypatch, 0, page, "")
+    with pytest.raises(DependencyUnavailable):
+        await npm.find_project("top")
 
 
 async def test_versions_published_after_a_date_are_ignored(tmp_path: Path, registry: Registry) -> None:
