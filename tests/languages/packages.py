@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 LUA = '''
-from agent.errors import UnsupportedLanguage
+from agent.errors import ExtraMissing, UnsupportedLanguage
 from agent.languages.python.language import PythonLanguage
 
 class Lua(PythonLanguage):
@@ -24,6 +24,12 @@ class Unusable(Lua):
 
     def check_support(self):
         raise UnsupportedLanguage("install the interpreter")
+
+class Lacking(Lua):
+    name = "lacking"
+
+    def check_support(self):
+        raise ExtraMissing("languages", ImportError("no parser", name="tree_sitter"))
 
 def make_lua():
     return Lua()
@@ -43,9 +49,10 @@ def install(folder: Path, name: str, entry_points: Mapping[str, str], **modules:
 
 @pytest.fixture
 def lua(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Install the languages `lua` and `unusable`, and return the folder for the PYTHONPATH."""
+    """Install the languages `lua`, `unusable` and `lacking`, and return the folder for the PYTHONPATH."""
     folder = tmp_path / "site"
-    install(folder, "lua-lang", {"Lua": "lua_lang:make_lua", "unusable": "lua_lang:Unusable"}, lua_lang=LUA)
+    names = {"Lua": "lua_lang:make_lua", "unusable": "lua_lang:Unusable", "lacking": "lua_lang:Lacking"}
+    install(folder, "lua-lang", names, lua_lang=LUA)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(__import__("sys").modules, "lua_lang", raising=False)
     return folder

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
-from agent.errors import ConfigError, DependencyUnavailable, ExtraMissing, InputError, RunFolderError
+from agent.errors import ConfigError, DependencyUnavailable, InputError, RunFolderError
 from agent.languages.base import Language
 from agent.languages.python.language import PythonLanguage
 from agent.languages.registry import Languages
@@ -113,7 +113,7 @@ async def test_pairs_in_a_new_language_extend_a_run_unless_its_earlier_pairs_wer
 
 
 @pytest.mark.usefixtures("lua")
-@pytest.mark.parametrize("name", ["cobol", "unusable"])
+@pytest.mark.parametrize("name", ["cobol", "unusable", "lacking"])
 async def test_a_language_that_cannot_run_here_is_refused_judged_or_skipped(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=name):
         await annotate(tmp_path / "run", "python", name)
@@ -121,19 +121,6 @@ async def test_a_language_that_cannot_run_here_is_refused_judged_or_skipped(tmp_
     assert (judged.label, judged.decided_by, skipped.label, skipped.error) == (0, "judge", None, None)
     assert [one.label for one in await annotate(tmp_path / "plain", name, variant="single_llm")] == [0]
     assert "languages" not in read_manifest(tmp_path / "plain")["identity"]
-
-
-@pytest.mark.usefixtures("lua")
-async def test_a_missing_extra_or_missing_tests_are_found_before_any_call() -> None:
-    class Lacking(PythonLanguage):
-        name = "lua"
-
-        def check_support(self) -> None:
-            raise ExtraMissing("languages", ImportError("no parser", name="tree_sitter"))
-
-    for language, word in ((Lacking(), "languages"), (Language("lua"), "Language")):
-        with pytest.raises(InputError, match=word):
-            await annotate(None, "lua", languages=[language])
 
 
 @pytest.mark.usefixtures("lua")
