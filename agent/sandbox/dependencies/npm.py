@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 from packaging.version import Version
 from pydantic import AwareDatetime, BaseModel, ValidationError
 
-from agent.errors import DependencyUnavailable, SandboxError
+from agent.errors import DependencyUnavailable
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import REFUSED, SYSTEM_CERTIFICATES, UNREACHABLE, IndexBreaker, Project
 from agent.sandbox.dependencies.tool import HostTool
@@ -146,23 +146,23 @@ class Npm(HostTool):
         Raises:
             DependencyUnavailable: the registry does not respond, or lacks a version; a package does not come from the
                 registry; versions conflict; or a limit is exceeded.
-            SandboxError: npm cannot be started.
+            SandboxError: npm cannot be started, or is killed.
         """
-        project = into / f".npm-{secrets.token_hex(8)}"
-        project.mkdir(parents=True)
-        for name, content in _build_project(requirements).items():
-            (project / name).write_text(json.dumps(content), encoding="utf-8")
         options = ["--os=linux", f"--cpu={_CPUS.get(tag.machine, tag.machine)}", f"--libc={tag.libc}"]
         options += [] if before is None else [f"--before={before.isoformat()}"]
         options += ["--offline"] if offline else []
-        with self._breaker.guard():
+        project = into / f".npm-{secrets.token_hex(8)}"
+        with self.convert_errors(), self._breaker.guard():
+            project.mkdir(parents=True)
+            for name, content in _build_project(requirements).items():
+                (project / name).write_text(json.dumps(content), encoding="utf-8")
             await self._run(["install", "--package-lock-only", *options], project)
             _read_lock(project / "package-lock.json", self.registry)
             await self._run(["ci", *options], project)
-        if (problem := await self.find_problem(project)) is not None:
-            raise DependencyUnavailable(problem)
-        installed = _read_lock(project / "node_modules" / ".package-lock.json", self.registry)
-        await asyncio.to_thread(_move_modules, project, into)
+            if (problem := await self.find_problem(project)) is not None:
+                raise DependencyUnavailable(problem)
+            installed = _read_lock(project / "node_modules" / ".package-lock.json", self.registry)
+            await asyncio.to_thread(_move_modules, project, into)
         return installed
 
     async def find_project(self, name: str) -> Project | None:
@@ -173,10 +173,10 @@ class Npm(HostTool):
                 invalid response.
         """
         project = self.root / "empty"
-        project.mkdir(parents=True, exist_ok=True)
-        (project / "package.json").touch()  # otherwise, npm looks for a project in the parent folders
         try:
-            with self._breaker.guard():
+            with self.convert_errors(), self._breaker.guard():
+                project.mkdir(parents=True, exist_ok=True)
+                (project / "package.json").touch()  # otherwise, npm looks for a project in the parent folders
                 output = await self._run(["view", name, "name", "time", "versions", "--json"], project)
         except DependencyUnavailable as error:
             if "E404" in str(error):
@@ -215,12 +215,7 @@ class Npm(HostTool):
             **{name: self._environ[name] for name in _FORWARDED if name in self._environ},
             **{f"npm_config_{name}": value for name, value in settings.items()},
         }
-        try:
-            code, output, text = await self.watch([*self._command, *arguments], environment, folder, folder)
-        except OSError as error:
-            raise SandboxError(f"cannot start npm to install packages: {error}") from error
-        if code < 0:
-            raise SandboxError(f"npm was killed by signal {-code}")
+        code, output, text = await self.watch([*self._command, *arguments], environment, folder, folder)
         if code > 0:
             raise _build_error(text)
         return output
@@ -253,10 +248,9 @@ def _move_modules(project: Path, into: Path) -> None:
     if any(path.is_symlink() for path in modules.rglob("*")):
         raise DependencyUnavailable("npm installed symbolic links")
     (modules / ".package-lock.json").unlink()
-    try:
-        modules.rename(into / "node_modules")
-    except OSError:
-        raise DependencyUnavailable("another package has installed a folder 'node_modules'") from None
+    if (into / "node_modules").exists():
+        raise DependencyUnavailable("another package has installed a folder 'node_modules'")
+    modules.rename(into / "node_modules")
     shutil.rmtree(project)
 
 

@@ -9,11 +9,11 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from agent.errors import DependencyUnavailable
+from agent.errors import DependencyUnavailable, SandboxError
 
 _POLL_SECONDS = 0.5
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?", re.DOTALL)
@@ -34,6 +34,14 @@ class HostTool:
         self._min_free = min_free
         self._max_bytes = max_bytes
 
+    @contextmanager
+    def convert_errors(self) -> Iterator[None]:
+        """Raise a `SandboxError` for an error of this machine, such as a full disk."""
+        try:
+            yield
+        except OSError as error:
+            raise SandboxError(f"cannot install packages on this machine: {error}") from error
+
     async def watch(
         self, command: Sequence[str], environment: Mapping[str, str], folder: Path, into: Path
     ) -> tuple[int, str, str]:
@@ -41,6 +49,7 @@ class HostTool:
 
         Raises:
             DependencyUnavailable: the installation into the folder `into` exceeded a limit.
+            SandboxError: the command was killed.
             OSError: the command cannot be started.
         """
         process = await asyncio.create_subprocess_exec(
@@ -66,6 +75,8 @@ class HostTool:
             await self.clean_up()
             raise DependencyUnavailable(problem)
         assert process.returncode is not None
+        if process.returncode < 0:
+            raise SandboxError(f"{Path(command[0]).name} was killed by signal {-process.returncode}")
         return process.returncode, stdout.decode("utf-8", "replace"), mask_secrets(stderr.decode("utf-8", "replace"))
 
     async def clean_up(self) -> None:

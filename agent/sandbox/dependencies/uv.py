@@ -20,7 +20,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 from uv import find_uv_bin
 
-from agent.errors import DependencyUnavailable, SandboxError
+from agent.errors import DependencyUnavailable
 from agent.sandbox.dependencies.package_index import REFUSED, UNREACHABLE
 from agent.sandbox.dependencies.sources import PackageSources, read_sources
 from agent.sandbox.dependencies.tool import HostTool
@@ -101,17 +101,13 @@ class Uv(HostTool):
         Raises:
             DependencyUnavailable: no index responds, versions conflict, a wheel is missing, the installation times out,
                 or the disk is almost full.
-            SandboxError: uv cannot be started.
+            SandboxError: uv cannot be started, or is killed.
         """
-        try:
+        with self.convert_errors():
             exit_code, text = await self._run(requirements, target, into, offline)
             if exit_code == 2 and not offline and _UNREACHABLE.search(text):
                 offline_exit_code, _text = await self._run(requirements, target, into, True)
                 exit_code = 0 if offline_exit_code == 0 else exit_code
-        except OSError as error:
-            raise SandboxError(f"cannot start uv to install packages: {error}") from error
-        if exit_code < 0:
-            raise SandboxError(f"uv was killed by signal {-exit_code}")
         if exit_code > 0:
             raise build_error(text)
         return await asyncio.to_thread(_clean_tree, into)

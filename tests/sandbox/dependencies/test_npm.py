@@ -126,22 +126,29 @@ async def test_packages_are_installed_and_can_be_restored_from_the_lock(
 
 
 @pytest.mark.parametrize(
-    ("codes", "error"),
+    ("codes", "is_temporary"),
     [
-        ("E404 ETARGET EALLOWGIT", (DependencyUnavailable, False)),
-        ("E401 E407 E408 E429 E503 ECONNREFUSED FETCH_ERROR", (DependencyUnavailable, True)),
-        ("ERR_SSL_WRONG_VERSION_NUMBER UNABLE_TO_VERIFY_LEAF_SIGNATURE", (DependencyUnavailable, True)),
-        ("killed", (SandboxError, None)),
+        ("E404 ETARGET EALLOWGIT", False),
+        ("E401 E407 E408 E429 E503 ECONNREFUSED FETCH_ERROR", True),
+        ("ERR_SSL_WRONG_VERSION_NUMBER UNABLE_TO_VERIFY_LEAF_SIGNATURE", True),
     ],
 )
-async def test_errors_of_npm_say_what_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codes: str, error: tuple[type[Exception], bool | None]
+async def test_errors_of_the_network_are_temporary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codes: str, is_temporary: bool
 ) -> None:
     for code in codes.split():
-        npm = replace_npm(tmp_path, monkeypatch, -9 if code == "killed" else 1, "", f"npm error code {code}\nmore")
-        with pytest.raises(error[0]) as caught:
+        npm = replace_npm(tmp_path, monkeypatch, 1, "", f"npm error code {code}\nmore")
+        with pytest.raises(DependencyUnavailable) as caught:
             await npm.install(["top@1"], InterpreterTag("3.11"), tmp_path)
-        assert getattr(caught.value, "temporary", None) == error[1], code
+        assert caught.value.temporary == is_temporary, code
+
+
+@pytest.mark.parametrize("command", [("/bin/sh", "-c", "kill -9 $$"), ("/absent",)])
+async def test_a_killed_npm_is_an_error_of_the_sandbox(tmp_path: Path, command: tuple[str, ...]) -> None:
+    npm = Npm(tmp_path / "npm", min_free=1)
+    vars(npm)["_command"] = command
+    with pytest.raises(SandboxError):
+        await npm.find_project("top")
 
 
 @pytest.mark.parametrize(
