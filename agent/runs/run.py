@@ -197,9 +197,7 @@ class Run:
             for pair in pairs.of_each_language() if isinstance(pairs, PairStore) else pairs:
                 self.spec.check_pair(pair)
                 languages.add(pair.language)
-            known = [language for name in languages if (language := self.spec.find_language(name)) is not None]
-            if any(language.toolchain for language in known):
-                await self._require_toolchains(sorted(languages))
+            await self._require_toolchains(sorted(languages))
         with ExitStack() as stack:
             job = self._create_job(pairs, ordered, limit, stack)
             self.spec.emit(self._build_start_event(job))

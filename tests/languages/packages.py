@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
+from tests.cli.commands import ROOT, make_environment
 
 LUA = '''
 from agent.errors import ExtraMissing, UnsupportedLanguage
@@ -56,3 +60,10 @@ def lua(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(__import__("sys").modules, "lua_lang", raising=False)
     return folder
+
+
+def run_agent(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder with the packages in `site`."""
+    environment = make_environment(PYTHONPATH=f"{site}:{ROOT}", PIP_INDEX_URL="http://127.0.0.1:9/")
+    command = [sys.executable, "-m", "agent", *arguments, "--json"]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

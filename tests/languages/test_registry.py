@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,8 +20,8 @@ from agent.languages.registry import Languages
 from agent.runs.spec import RunSpec
 from agent.runs.store.merge import merge
 from agent.runs.store.run_view import load_run
-from tests.cli.commands import ADD, ROOT, make_environment
-from tests.languages.packages import install, lua
+from tests.cli.commands import ADD
+from tests.languages.packages import install, lua, run_agent
 from tests.scripts import PROGRAM, commands, fail_import, label, make_replies, pass_all, program, screen
 
 __all__ = ["lua"]
@@ -141,22 +140,16 @@ async def test_programs_follow_the_rules_of_their_language(packages: Literal["np
     assert ("npm install" in repair, "pip install" in repair) == (True, False)
 
 
-def run_agent(lua: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = make_environment(PYTHONPATH=f"{lua}:{ROOT}", PIP_INDEX_URL="http://127.0.0.1:9/")
-    command = [sys.executable, "-m", "agent", *arguments]
-    return subprocess.run(command, cwd=lua, env=environment, capture_output=True, text=True)
-
-
 @pytest.mark.bwrap
 def test_exec_and_doctor_know_installed_languages(lua: Path) -> None:
     (lua / "t.lua").write_text(PROGRAM)
     (lua / "add.lua").write_text(ADD)
-    command = ("exec", "t.lua", "--sandbox", "bwrap", "--json")
-    result = run_agent(lua, *command, "--code", "add.lua", "--language", "LUA")
+    command = ("exec", "t.lua", "--sandbox", "bwrap")
+    result = run_agent(lua, lua, *command, "--code", "add.lua", "--language", "LUA")
     assert (result.returncode, json.loads(result.stdout)["status"]) == (0, "passed"), result.stderr
     for more in (("--language", "lua"), ("--code", "add.lua", "--language", "unusable")):
-        assert run_agent(lua, *command, *more).returncode == 2
-    findings = json.loads(run_agent(lua, "doctor", "--quick", "--sandbox", "bwrap", "--json").stdout)
+        assert run_agent(lua, lua, *command, *more).returncode == 2
+    findings = json.loads(run_agent(lua, lua, "doctor", "--quick", "--sandbox", "bwrap").stdout)
     languages = {finding["name"]: finding for finding in findings if finding["part"] == "language"}
     assert {name: languages[name]["works"] for name in NAMES} == {"python": True, "lua": True, "unusable": False}
     assert "lua-lang 1.2" in languages["lua"]["detail"]

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,8 @@ from agent.extend import Language, MalformedProgram
 from agent.pipeline.nodes.execute import mark_unexercised
 from agent.sandbox.base import SandboxBackend
 from agent.types import CaseOutcome, Status
-from tests.cli.commands import ROOT, make_environment, read_annotations
+from tests.cli.commands import ROOT, read_annotations
+from tests.languages.packages import run_agent
 from tests.sandbox.conftest import run_once
 from tests.scripts import label, program, screen
 
@@ -110,15 +110,6 @@ async def test_a_program_has_its_verdict(
     assert (verdict if is_exercised else "not_exercised") == expected, report
 
 
-def run_agent(site: Path, folder: Path, *arguments: str) -> Any:
-    """Run a command with the installed package and return its JSON output."""
-    environment = make_environment(PYTHONPATH=f"{site}:{ROOT}")
-    command = [sys.executable, "-m", "agent", *arguments, "--json"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.stdout, done.stderr
-    return json.loads(done.stdout)
-
-
 @pytest.mark.bwrap
 @pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.long)])
 def test_annotate_labels_bash_and_replay_reproduces_the_tests(site: Path, tmp_path: Path, engine: str) -> None:
@@ -136,10 +127,11 @@ def test_annotate_labels_bash_and_replay_reproduces_the_tests(site: Path, tmp_pa
     for file, rows in (("pairs.jsonl", pairs), ("replies.jsonl", replies)):
         (tmp_path / file).write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = ("--model", "replay:replies.jsonl", "--sandbox", "bwrap", "--engine", engine, "-o", "run")
-    run_agent(site, tmp_path, "annotate", "pairs.jsonl", *options)
+    annotated = run_agent(site, tmp_path, "annotate", "pairs.jsonl", *options)
+    assert annotated.returncode == 0, annotated.stderr
     tests = {row["id"]: (row["label"], row["test"]["status"]) for row in read_annotations(tmp_path / "run")}
     assert tests == {"right": (1, "passed"), "wrong": (0, "failed"), "exit": (0, "failed")}
     segment = json.loads((tmp_path / "run" / "manifest.json").read_text())["segments"][0]
     assert segment["environment"]["languages"] == {"bash": "agent-bash 0.1.0"}
-    replay = run_agent(site, tmp_path, "replay", "run")
+    replay = json.loads(run_agent(site, tmp_path, "replay", "run").stdout)
     assert (replay["same"], replay["different"]) == (3, 0), replay
