@@ -110,11 +110,15 @@ class ExtraMissing(UsageError):
 
     def __init__(self, extra: str, cause: ImportError) -> None:
         self.extra = extra
-        missing = cause.name or str(cause)
+        self._missing = missing = cause.name or str(cause)
         super().__init__(
             f"{missing} is not installed: pip install 'test-driven-annotator[{extra}]', or in a checkout '.[{extra}]'; "
             "with uv tool or pipx, reinstall the package with that extra"
         )
+
+    def __reduce__(self) -> tuple[type[ExtraMissing], tuple[str, ImportError]]:
+        """Return how to copy the error to another process."""
+        return ExtraMissing, (self.extra, ImportError(self._missing))
 
 
 @contextmanager
