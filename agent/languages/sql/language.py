@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from agent.errors import SnippetTooLarge
-from agent.languages.base import HONEST, FoundFunction, Language, MalformedProgram, Mutation, Program, Snippet
+from agent.languages.base import HONEST, FoundFunction, Language, MalformedProgram, Program, Snippet
 from agent.languages.python import cases
 from agent.languages.python.dependencies import get_kind
 from agent.languages.python.insertion import MARKER, place_snippet
@@ -16,7 +16,7 @@ from agent.languages.python.language import PythonLanguage
 from agent.languages.python.reporting import PythonBlame
 from agent.languages.python.source import Unparsable, iterate_bindings, normalise, walk_scope
 from agent.languages.reporting import build_report
-from agent.languages.sql.tokens import create_mutants, find_difference, find_tokens, split_comment
+from agent.languages.sql.tokens import find_difference, iterate_tokens, split_comment
 from agent.sandbox.base import SENTINEL, ReportLine, RunResult, SandboxJob
 from agent.sandbox.inside.python_sql import split_statements
 from agent.types import Cause, TestReport
@@ -30,9 +30,9 @@ _OF_SNIPPET = {"OperationalError", "IntegrityError", "DataError", "MemoryError"}
 """Errors of the snippet. All others, except `NotSupportedError`, show that the program calls the snippet wrongly."""
 _OF_PROGRAM = re.compile(
     r"no such (?!window)|.* already exists|unknown database|table \S+ has \d+ columns? but|foreign key mismatch"
-    r"|.*user-defined|database is locked|unable to open|.*readonly"
+    r"|cannot join using|ON CONFLICT clause does not match|.*user-defined|database is locked|unable to open|.*readonly"
 )
-"""Errors about the tables and functions that the program provides."""
+"""Errors about the tables, constraints and functions that the program provides."""
 _START = re.compile(
     r"[(;]|ALTER|ANALYZE|ATTACH|BEGIN|CALL|COMMENT|COMMIT|COPY|CREATE|DECLARE|DELETE|DELIMITER|DESC|DESCRIBE|DROP|END|EXEC"
     r"|EXECUTE|EXPLAIN|GO|GRANT|IF|INSERT|LOAD|LOCK|MERGE|PRAGMA|PRINT|REPLACE|REVOKE|ROLLBACK|SELECT|SET|SHOW|START"
@@ -75,6 +75,7 @@ create. Use exactly the tables and columns that the snippet names. For `dbo.user
 `ATTACH ':memory:' AS dbo`.
 The case then calls `run_candidate`. It asserts on the rows or, if the snippet changes data, on the rows of a query of
 yours. Include rows that almost qualify, equal values and NULLs. Sort the rows unless the query asks for an order.
+If foreign keys matter, first execute `PRAGMA foreign_keys = ON`.
 """
 
     def inspect(self, code: str) -> Snippet:
@@ -86,7 +87,7 @@ yours. Include rows that almost qualify, equal values and NULLs. Sort the rows u
             sqlite3.complete_statement(code)
         except ValueError as error:
             return Snippet(code, f"SQLite cannot read it: {error}")
-        if all(token[0] == ";" for token in find_tokens(code)):
+        if all(token[0] == ";" for token in iterate_tokens(code)):
             return Snippet(code, "it contains no statement")
         if difference := find_difference(code):
             return Snippet(code, f"SQLite does not support it: {difference}", cause=Cause.DEPENDENCY)
@@ -97,7 +98,7 @@ yours. Include rows that almost qualify, equal values and NULLs. Sort the rows u
         if snippet.problem is not None:
             raise MalformedProgram(f"the candidate cannot be tested: {snippet.problem}")
         placement = place_snippet(template, _STUB + "\n" * snippet.code.count("\n"))
-        if placement.statements[0] not in placement.tree.body or placement.statements[0].col_offset:
+        if placement.statements[0] not in placement.tree.body:
             raise MalformedProgram(f"the `{MARKER}` line must be at column 0, outside every block")
         others = [node for node in placement.tree.body if node not in placement.statements]
         if any(FUNCTION in iterate_bindings(node) for node in walk_scope(others)):
@@ -132,7 +133,7 @@ yours. Include rows that almost qualify, equal values and NULLs. Sort the rows u
         source = normalise(source)
         if len(source) > limit:
             raise ValueError(f"it has {len(source):,} characters; the limit is {limit:,}")
-        word = next((token[0] for token in find_tokens(source)), ";")
+        word = next((token[0] for token in iterate_tokens(source)), ";")
         if not _START.fullmatch(word):
             raise ValueError(f"no statement starts with {word[:40]!r}")
         is_complete = sqlite3.complete_statement
@@ -143,10 +144,6 @@ yours. Include rows that almost qualify, equal values and NULLs. Sort the rows u
                 match = _CREATED.match(code)
                 name = match[1].strip('"`[]') if match else code.split(maxsplit=1)[0].lower()
                 yield FoundFunction(name, None, comment, code, first, first + code.count("\n"))
-
-    def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
-        """Return mutants: first an empty statement, then copies of the snippet with one changed token."""
-        return create_mutants(snippet.code, limit)
 
 
 class SqlBlame(PythonBlame):

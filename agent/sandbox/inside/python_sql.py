@@ -17,7 +17,7 @@ LACKING = (
     'near "|incomplete input|unrecognized token|no such (function|module|collation)|wrong number of arguments'
     "|no such (table: (generate_series|unnest)|column: (INTERVAL|ROWNUM|SYSDATE))"
     "|not (currently )?supported|unsupported|not authorized|is not a function|prohibited|not constant|non-constant"
-    "|non-deterministic|Cannot add|cannot modify|may (not|only) be|only allowed|required before HAVING|misused"
+    "|non-deterministic|[Cc]annot (add|modify|use)|may (not|only)|(not|only) allowed|required before HAVING|misused"
     "|HAVING clause|ORDER BY term|DISTINCT aggregates|ecursive reference|circular reference|within a transaction"
     "|no transaction is active|too many (terms|columns|SQL)|too large|stack overflow"
 )
@@ -49,20 +49,8 @@ def make_candidate(script: str, line: int, emit: Callable[..., None]) -> Any:
 
     connection_type, cursor_type, lacks = sqlite3.Connection, sqlite3.Cursor, sqlite3.NotSupportedError
     operational, programming, version = sqlite3.OperationalError, sqlite3.ProgrammingError, sqlite3.sqlite_version
-    is_lacking, find_count = re.compile(LACKING).search, re.compile(r"uses (\d+)").search
+    is_lacking = re.compile(LACKING).search
     statements = [*split_statements(script, sqlite3.complete_statement)]
-
-    def execute(cursor: Any, statement: str, parameters: Any) -> Any:
-        """Execute a statement with the parameters that it uses, and return those for the next statement."""
-        try:
-            cursor_type.execute(cursor, statement, parameters)
-        except programming as error:
-            count = find_count(str(error))
-            if count is None or not isinstance(parameters, (list, tuple)) or int(count[1]) > len(parameters):
-                raise
-            cursor_type.execute(cursor, statement, parameters[: int(count[1])])
-            return parameters[int(count[1]) :]
-        return () if isinstance(parameters, (list, tuple)) else parameters
 
     def run_statements(connection: Any, parameters: Any, calls: tuple[Any, ...]) -> Rows:
         if not isinstance(connection, connection_type):
@@ -70,10 +58,14 @@ def make_candidate(script: str, line: int, emit: Callable[..., None]) -> Any:
         rows = Rows()
 
         def step(number: int) -> None:
-            nonlocal parameters
             cursor = connection_type.cursor(connection)
             cursor.row_factory = None
-            parameters = execute(cursor, statements[number][1], parameters)
+            try:
+                cursor_type.execute(cursor, statements[number][1], parameters)
+            except programming as error:
+                if "uses 0," not in str(error):
+                    raise
+                cursor_type.execute(cursor, statements[number][1])
             if cursor.description is not None:
                 rows[:] = cursor_type.fetchall(cursor)
                 rows.columns = tuple([column[0] for column in cursor.description])

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import SnippetTooLarge
-from agent.languages.base import FoundFunction, MalformedProgram, MutantKind
-from agent.languages.registry import Languages
+from agent.languages.base import FoundFunction, MalformedProgram
 from agent.languages.sql.language import MAX_CHARACTERS, SqlLanguage
 from agent.sandbox.inside.python_sql import split_statements
 from agent.types import Cause
@@ -34,6 +33,10 @@ HOSTILE = "SELECT 1 -- '''\n/* \"\"\" */\n# <candidate>\n\x0c\tdef test_b(): pas
         ("SELECT '\ud800'", Cause.SNIPPET),
         ("SELECT first + ' ' + last FROM people", Cause.DEPENDENCY),
         ("select cast(max(day) as datetime ) from t", Cause.DEPENDENCY),
+        ("UPDATE p SET a = 1 FROM people p WHERE p.id = 1", Cause.DEPENDENCY),
+        ("UPDATE p SET a = q.a FROM q JOIN r ON q.id = r.id WHERE q.id = p.id", None),
+        ("UPDATE p SET a = (SELECT MAX(a) FROM p)", None),
+        ("select cast(a as decimal) / b from t", Cause.DEPENDENCY),
         ("CREATE TABLE t (id INT IDENTITY(1, 1))", Cause.DEPENDENCY),
         ("CREATE TABLE t (id int auto_increment)", Cause.DEPENDENCY),
         ("CREATE TABLE t (id bigserial)", Cause.DEPENDENCY),
@@ -94,28 +97,10 @@ def test_the_engine_splits_statements(script: str, statements: list[tuple[int, s
 
 
 @given(st.text(st.sampled_from("aA1'\"`[];-/*\n <=.(#\ud800"), max_size=60))
-def test_any_text_is_inspected_and_mutated(code: str) -> None:
+def test_any_text_is_inspected(code: str) -> None:
     snippet = sql.inspect(code)
-    mutants = sql.mutants(snippet, 20)
-    assert mutants[0].kind == MutantKind.RETURNS_NOTHING
-    assert all(mutant.snippet.code != code for mutant in mutants[1:])
     if snippet.problem is None:
         assert sql.insert(TEMPLATE, snippet).cases == ("test_a",)
-
-
-@pytest.mark.parametrize(
-    ("code", "mutants"),
-    [
-        ("SELECT DISTINCT a <= 3", ["SELECT  a <= 3", "SELECT DISTINCT a > 3", "SELECT DISTINCT a <= 4"]),
-        ("UPDATE t SET a = b", []),
-        ("SELECT left(a, b) -- = 1\n", []),
-        ("SELECT 'a = 1' UNION ALL SELECT [b < 2]", ["SELECT 'a = 1' UNION SELECT [b < 2]"]),
-        ("left join u on t.a2 = u1", ["INNER join u on t.a2 = u1", "left join u on t.a2 <> u1"]),
-        ("max(a) order by b desc", ["MIN(a) order by b desc", "max(a) order by b ASC"]),
-    ],
-)
-def test_mutants_change_one_token(code: str, mutants: list[str]) -> None:
-    assert [mutant.snippet.code for mutant in sql.mutants(sql.inspect(code), 20)[1:]] == mutants
 
 
 def test_an_outline_lists_statements_with_their_comments() -> None:
@@ -135,5 +120,6 @@ def test_text_that_is_not_sql_has_no_outline(source: str) -> None:
         list(sql.outline(source))
 
 
-def test_sql_is_built_in() -> None:
-    assert isinstance(Languages()["sql"], SqlLanguage)
+@pytest.mark.parametrize("code", ["SELECT " + "[" * 900_000, "/*" + "\n" * 900_000 + "x */ SELECT 1"])
+def test_hostile_text_has_an_outline(code: str) -> None:
+    assert len(list(sql.outline(code))) == 1
