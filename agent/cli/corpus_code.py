@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from agent.cli.text import Console, one_line, print_json, print_table, print_tex
 from agent.corpus.code import CodeSummary, extract_codes, format_place
 from agent.corpus.filters import FILTERS, NOT_PARSED, TRANSCRIPT
 from agent.corpus.output import get_removed_path, open_output
-from agent.corpus.sources import NOTEBOOK, SKIPPED, TESTS, SourceFile, find_languages, list_sources
+from agent.corpus.sources import SKIPPED, TESTS, Found, SourceFile, find_file_language, find_languages, list_sources
 from agent.errors import ConfigError, UsageError
 from agent.text import build_table, plural
 from agent.types import normalise_language
@@ -35,12 +36,13 @@ def run(paths: Sequence[str], out: Path, options: CodeOptions) -> None:
     language = _check_language(options.language)
     with stoppable(notes, "No output was written."):
         with notes.status("listing files"):
-            own = SKIPPED | dict.fromkeys(options.exclude or [], "excluded") | ({} if options.with_tests else TESTS)
-            excluded = own | dict.fromkeys(_find_patterns(language), "other language")
-            sources, left_out = list_sources(paths, excluded)
+            excluded = SKIPPED | dict.fromkeys(options.exclude or [], "excluded")
+            listed, left_out = list_sources(paths, excluded if options.with_tests else excluded | TESTS)
+            sources = [source for source in listed if _may_contain(source, language)]
+            left_out += Counter({"other language": len(listed) - len(sources)})
         if left_out and not sources:
             counts = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.items())
-            raise UsageError(f"all files were left out ({counts}). Pass --with-tests, or remove --exclude.")
+            raise UsageError(f"all files were left out ({counts}). Pass --with-tests, or fewer options.")
         files = [source.path for source in sources if isinstance(source, SourceFile)]
         check_corpus_output(out, files, force=options.force)
         with open_output(out) as writer, Steps(notes) as steps:
@@ -68,11 +70,9 @@ def _check_language(name: str | None) -> str | None:
     return language
 
 
-def _find_patterns(language: str | None) -> list[str]:
-    """Return the patterns of source files in other languages."""
-    others = [other for name, other in find_languages().items() if language not in (None, name)]
-    patterns = [f"*{suffix}" for other in others for suffix in other.suffixes]
-    return [*patterns, f"*{NOTEBOOK}"] if language not in (None, "python") else patterns
+def _may_contain(source: SourceFile | Found, language: str | None) -> bool:
+    own = find_file_language(source.path) if isinstance(source, SourceFile) else None
+    return own is None or language in (None, own)
 
 
 def _print(out: Path, files: int, left_out: Mapping[str, int], summary: CodeSummary) -> None:

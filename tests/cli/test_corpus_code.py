@@ -55,8 +55,8 @@ def test_tests_and_excluded_files_are_left_out(agent: Commands) -> None:
 
 
 def test_files_in_other_languages_are_left_out(agent: Commands) -> None:
-    (agent.folder / "code").mkdir()
-    for name in ("code/a.py", "code/b.ts", "code/c.sql", "code/d.ipynb", "code/e.min.js"):
+    (agent.folder / "code/b.js").mkdir(parents=True)
+    for name in ("code/a.py", "code/b.js/b.ts", "code/c.sql", "code/d.ipynb", "code/e.min.js"):
         agent.write(name, "const f = (a: string) => a;")
     result = agent(*COMMAND, "code", "--language", "TS", "--json").json
     assert (result["kept"], result["files_left_out"]) == (1, {"other language": 3, "minified": 1})
