@@ -97,13 +97,15 @@ def describe_function(code: str, language: Language) -> FoundFunction | None:
     """
     if language.name == "python":
         return python.describe_function(code)
-    text = code.strip()
+    text = normalise(code).strip()
     try:
         functions = list(language.outline(text))
     except ValueError:
         return None
-    is_whole = len(functions) == 1 and functions[0].end_line == len(text.splitlines())
-    return functions[0] if is_whole and (functions[0].start_line == 1 or functions[0].docstring) else None
+    function = functions[0] if len(functions) == 1 else None
+    if function is None or function.end_line <= text.count("\n"):
+        return None
+    return function if function.start_line == 1 or function.docstring else None
 
 
 FILTERS: Mapping[str, Callable[[str, str | None, Language], str | None]] = MappingProxyType(

@@ -127,6 +127,7 @@ def test_cosqa_requires_english_documentation_and_one_function(
         ("javascript", "/** Add. */\nadd(a) {\n  return a;\n}\n", None),
         ("javascript", "const x = 1;\nfunction f(a) {}", "incomplete"),
         ("javascript", "function f(", "incomplete"),
+        ("javascript", "a => '\u2028'", None),
         ("sql", "-- All.\nSELECT *\nFROM t;", None),
         ("sql", "SELECT 1; SELECT 2", "incomplete"),
     ],

@@ -36,7 +36,6 @@ VERDICTS: Mapping[str, tuple[str, str, tuple[Status, Cause | None]]] = {
     "a right query": (NAMES, ALL, PASSED),
     "a wrong order": (NAMES + " DESC", ALL, FAILED),
     "a null that is no equal": ("SELECT name FROM people WHERE age = NULL", "[('Cid',)]", FAILED),
-    "a null that is found": ("SELECT name FROM people WHERE age IS NULL;", "[('Cid',)]", PASSED),
     "a null that a join drops": (
         "SELECT p.name, b.name FROM people p JOIN people b ON b.id = p.boss ORDER BY 1",
         "[('Ann', None), ('Bob', 'Ann'), ('Cid', 'Ann')]",
@@ -74,7 +73,6 @@ VERDICTS: Mapping[str, tuple[str, str, tuple[Status, Cause | None]]] = {
     "rows of an insertion": (
         "INSERT INTO people (name) VALUES ('Dan') RETURNING id; -- its number", "[(4,)]", PASSED,
     ),
-    "python quotes": ("SELECT '\"\"\"', '''', '\\\n' -- # <candidate>\n# <candidate>\n", "[('\"\"\"',)]", DEPENDENCY),
     "a marker line": ("SELECT '\"\"\"' ||\n'\n# <candidate>\n*/'", r"""[('\"\"\"\n# <candidate>\n*/',)]""", PASSED),
     "a row factory": (
         NAMES,
@@ -114,18 +112,6 @@ VERDICTS: Mapping[str, tuple[str, str, tuple[Status, Cause | None]]] = {
     "a local replacement": (
         NAMES, f"    run_candidate = lambda connection: {ALL}\n    assert run_candidate(1) == {ALL}", NOT_EXERCISED
     ),
-    "a global replacement": (
-        "SELECT 1",
-        f"    globals()['run_candidate'] = lambda connection: {ALL}\n    assert run_candidate(1) == {ALL}",
-        NOT_EXERCISED,
-    ),
-    "a patched connection": (
-        "SELECT 1",
-        "    class Fake(sqlite3.Connection):\n        def execute(self, *values): return self\n"
-        f"        cursor = execute\n        def fetchall(self): return {ALL}\n        description = [('name',)]\n"
-        f"    assert run_candidate(sqlite3.connect(':memory:', factory=Fake)) == {ALL}",
-        FAILED,
-    ),
     "a patched module": (
         "SELECT 1",
         "    sqlite3.Connection = sqlite3.Cursor = object\n    sqlite3.complete_statement = lambda text: True\n"
@@ -140,7 +126,6 @@ VERDICTS: Mapping[str, tuple[str, str, tuple[Status, Cause | None]]] = {
     "the report descriptor": ("ATTACH '/proc/self/fd/3' AS a; CREATE TABLE a.t (x)", "[]", PROGRAM),
     "the process's memory": ("ATTACH '/proc/self/mem' AS a; CREATE TABLE a.t (x)", "[]", PROGRAM),
     "a copy to the report descriptor": ("VACUUM INTO '/proc/self/fd/3'", "[]", PROGRAM),
-    "an extension": ("SELECT load_extension('libm.so.6')", "[]", DEPENDENCY),
     "a damaged schema": (
         "PRAGMA writable_schema = 1; DELETE FROM sqlite_master; PRAGMA writable_schema = RESET; SELECT 2",
         "[(1,)]",

@@ -1,8 +1,6 @@
-"""SQL snippets: inspection, insertion into Python programs, statements and mutants."""
+"""SQL snippets: inspection, insertion into Python programs, and outlines of scripts."""
 
 from __future__ import annotations
-
-import sqlite3
 
 import pytest
 from hypothesis import given
@@ -11,7 +9,6 @@ from hypothesis import strategies as st
 from agent.errors import SnippetTooLarge
 from agent.languages.base import FoundFunction, MalformedProgram
 from agent.languages.sql.language import MAX_CHARACTERS, SqlLanguage
-from agent.sandbox.inside.python_sql import split_statements
 from agent.types import Cause
 
 sql = SqlLanguage()
@@ -81,21 +78,6 @@ def test_a_malformed_program_is_rejected(template: str) -> None:
         sql.insert(template, sql.inspect("SELECT 1"))
 
 
-@pytest.mark.parametrize(
-    ("script", "statements"),
-    [
-        ("SELECT 1", [(0, "SELECT 1")]),
-        (" SELECT ';' ;\n\n-- a;\nSELECT 2; ", [(1, "SELECT ';' ;"), (15, "-- a;\nSELECT 2;")]),
-        ("CREATE TRIGGER t AFTER INSERT ON a BEGIN SELECT 1; SELECT 2; END; SELECT 3", [(0, None), (66, "SELECT 3")]),
-    ],
-)
-def test_the_engine_splits_statements(script: str, statements: list[tuple[int, str | None]]) -> None:
-    found = [*split_statements(script, sqlite3.complete_statement)]
-    assert [(at, text if expected else None) for (at, text), (_, expected) in zip(found, statements, strict=True)] == (
-        statements
-    )
-
-
 @given(st.text(st.sampled_from("aA1'\"`[];-/*\n <=.(#\ud800"), max_size=60))
 def test_any_text_is_inspected(code: str) -> None:
     snippet = sql.inspect(code)
@@ -105,11 +87,11 @@ def test_any_text_is_inspected(code: str) -> None:
 
 def test_an_outline_lists_statements_with_their_comments() -> None:
     source = (
-        ";\n-- Users by age.\n/* Oldest first. */\nCREATE VIEW IF NOT EXISTS by_age AS\nSELECT * FROM u;\n;\nselect 1"
+        ";\n-- Users; by age.\n/* Oldest first. */\nCREATE VIEW IF NOT EXISTS by_age AS\nSELECT * FROM u;\n;\nselect 1"
     )
     view = "CREATE VIEW IF NOT EXISTS by_age AS\nSELECT * FROM u;"
     assert list(sql.outline(source)) == [
-        FoundFunction("by_age", None, "Users by age.\nOldest first.", view, 4, 5),
+        FoundFunction("by_age", None, "Users; by age.\nOldest first.", view, 4, 5),
         FoundFunction("select", None, None, "select 1", 7, 7),
     ]
 
