@@ -161,7 +161,7 @@ class _CodeTable:
         number = self._scratch.execute("SELECT number FROM codes WHERE hash = ?", row[1:2])[0][0]
         fields = {**found.fields, "id": found.fields["id"] or digest.hexdigest()[:16]}
         key = as_key(fields["id"])
-        if self._scratch.execute("SELECT 1 FROM places WHERE id = ? AND code <> ? LIMIT 1", (key, number)):
+        if self._scratch.execute("SELECT code FROM places WHERE id = ? LIMIT 1", (key,)) not in ([], [(number,)]):
             cause = f"two functions have the id {fields['id'][:60]!r}. Ids must be unique in all files that are passed"
             raise InputError(cause, path=found.place["path"], line=found.place["line"])
         self._scratch.execute("INSERT INTO places VALUES (?, ?, ?)", (number, key, dumps(fields)))

@@ -137,13 +137,15 @@ If foreign keys matter, first execute `PRAGMA foreign_keys = ON`.
         if not _START.fullmatch(word):
             raise ValueError(f"no statement starts with {word[:40]!r}")
         is_complete = sqlite3.complete_statement
+        line, counted = 1, 0
         for at, statement in split_statements(source, lambda text: len(text) > MAX_CHARACTERS or is_complete(text)):
             comment, code = split_comment(statement)
+            start = at + len(statement) - len(code)
+            line, counted = line + source.count("\n", counted, start), start
             if code.strip(";"):
-                first = source.count("\n", 0, at + len(statement) - len(code)) + 1
                 match = _CREATED.match(code)
                 name = match[1].strip('"`[]') if match else code.split(maxsplit=1)[0].lower()
-                yield FoundFunction(name, None, comment, code, first, first + code.count("\n"))
+                yield FoundFunction(name, None, comment, code, line, line + code.count("\n"))
 
 
 class SqlBlame(PythonBlame):

@@ -102,6 +102,10 @@ def test_text_that_is_not_sql_has_no_outline(source: str) -> None:
         list(sql.outline(source))
 
 
-@pytest.mark.parametrize("code", ["SELECT " + "[" * 900_000, "/*" + "\n" * 900_000 + "x */ SELECT 1"])
-def test_hostile_text_has_an_outline(code: str) -> None:
-    assert len(list(sql.outline(code))) == 1
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [("SELECT " + "[" * 900_000, 1), ("/*" + "\n" * 900_000 + "x */ SELECT 1", 1), ("SELECT 1;" * 100_000, 100_000)],
+    ids=["brackets", "lines", "statements"],
+)
+def test_hostile_text_has_an_outline(code: str, count: int) -> None:
+    assert len(list(sql.outline(code))) == count
