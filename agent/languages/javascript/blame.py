@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from agent.languages.base import Program
-from agent.languages.javascript.inspection import MEMBERS, find_introspection, find_members, walk_outside_functions
-from agent.languages.javascript.tables import BROWSER, JAVASCRIPT, NEWER, WORKING
+from agent.languages.javascript.insertion import Placement
+from agent.languages.javascript.inspection import MEMBERS, find_introspection, find_members
+from agent.languages.javascript.syntax import find_bindings, walk, walk_outside_functions
+from agent.languages.javascript.tables import BROWSER, NEWER, WORKING
 from agent.languages.reporting import Blame
-from agent.languages.tree.insertion import Placement
-from agent.languages.tree.syntax import find_bindings, walk
 from agent.sandbox.base import ReportLine, RunResult
 from agent.types import Cause
 
@@ -22,7 +22,8 @@ _NOT_CALLABLE = re.compile(
     r"(?:\(intermediate value\)\.?|([\w$]+)\.)(?:[\w$]+\.)*?([\w$]+) is not (?:a function|a constructor)"
 )
 _CANNOT_RUN = re.compile(
-    r"No such built-in module|Could not locate the bindings|invalid ELF|\.node\b|strip-only mode|Unknown file extension"
+    r"No such built-in module|Could not locate the bindings|invalid ELF|/[^/\s]+\.node\b|strip-only mode"
+    r"|Unknown file extension"
 )
 _OF_PLACE = re.compile(
     r"has already been declared|Private (?:field|name)|'super'|Illegal (?:return|break|continue)|await is only valid"
@@ -72,7 +73,7 @@ class JavaScriptBlame(Blame):
             return Cause.PROGRAM
         if name in BROWSER or name in NEWER:
             return Cause.DEPENDENCY
-        bound = find_bindings(self.placement.nodes, JAVASCRIPT, nested=True)
+        bound = find_bindings(self.placement.nodes, nested=True)
         return Cause.SNIPPET if name in bound else Cause.PROGRAM
 
     def _judge_method(self, owner: str, name: str) -> Cause:
@@ -84,7 +85,7 @@ class JavaScriptBlame(Blame):
         return Cause.PROGRAM if is_stand_in and name not in find_members(self.placement.nodes) else Cause.SNIPPET
 
     def _contains(self, kind: str) -> bool:
-        return any(part.type == kind for node in self.placement.nodes for part in walk(node))
+        return any(part.type == kind for part in walk(self.placement.nodes))
 
 
 def is_path(name: str) -> bool:

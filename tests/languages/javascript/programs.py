@@ -30,11 +30,18 @@ HELPER = f"{ASSERT}function check(x) {{ assert.equal(x, 3); }}\n{MARKER}function
 TYPED = f"""import assert from 'node:assert';
 {MARKER}test('f', () => {{ const x: number = f(2); assert.equal(x, 3); }});
 """
+DEFAULT = f"""import assert from 'node:assert';
+{MARKER}async function test_a() {{ assert.equal((await import(import.meta.url)).default(2), 3); }}
+"""
+READS = f"{ASSERT}{MARKER}function test_a() {{ f('/etc/passwd', (_, text) => assert.equal(text, '')); }}\n"
+UTIL = f"{ASSERT}const u = require('util');\n{MARKER}function test_a() {{ assert.ok(u.isDeepStrictEqual(f(2), 3)); }}\n"
 GOOD = "function f(x) { return x + 1; }"
 BAD = "function f(x) { return 0; }"
 CALLBACKS = "const r = [1].map((x) => x + 1);"
 SWALLOWS = """process.removeAllListeners('unhandledRejection'); process.on('unhandledRejection', () => {});
 async function f(done) { done(4); }"""
+DOMAIN = """const domain = require('domain').create().on('error', () => {});
+const f = (done) => domain.run(() => setTimeout(done, 1, 4));"""
 PATCHES = """Map.prototype.get = () => () => {}; Promise.prototype.then = function () { return this; };
 RegExp.prototype.exec = () => null; Array.prototype.toJSON = () => 1; String.prototype.slice = () => 'x';
 Object.is = () => true; Reflect.apply = () => {}; JSON.stringify = () => ''; Array.prototype[Symbol.iterator] = null;"""
@@ -67,6 +74,7 @@ PROGRAMS: list[tuple[str, str, str, str]] = [
     ("good", T, GOOD, "passed"),
     ("titles", TITLES, GOOD, "passed"),
     ("module", ESM, "export const f = (x) => x + 1;\nexport default f;", "passed"),
+    ("anonymous export", DEFAULT, "export default (x) => x + 1;", "passed"),
     ("module in a script", T, "export default function f(x) { return x + 1; }", "passed"),
     ("top-level await", T, f"await null;\n{GOOD}", "passed"),
     ("module.exports", T, f"{GOOD}\nmodule.exports = {{ f }};", "passed"),
@@ -93,6 +101,7 @@ PROGRAMS: list[tuple[str, str, str, str]] = [
     ("throws", T, "function f(x) { throw new Error('no'); }", "error snippet"),
     ("throws text", T, "function f(x) { throw 'no'; }", "error snippet"),
     ("throws a proxy", T, "function f(x) { throw new Proxy({}, { get() { throw 1; } }); }", "error program"),
+    ("lacks a method", T, "function f(x) { const a = { node: {} }; return a.node.get(); }", "error snippet"),
     ("asserts itself", T, f"{GOOD.replace('return', 'require(`assert`).fail();')}", "error snippet"),
     ("stack overflow", T, "function f(x) { return f(x); }", "error snippet"),
     ("loop", T, "function f(x) { while (true); }", "timeout snippet"),
@@ -101,7 +110,8 @@ PROGRAMS: list[tuple[str, str, str, str]] = [
     ("backtracking", T, "function f(x) { return /(a+)+$/.test('a'.repeat(40) + 'b'); }", "timeout snippet"),
     ("memory", T, "function f(x) { const a = []; for (;;) a.push(new Array(3e7).fill(1)); }", "error snippet"),
     ("never resolves", ASYNC, "function f() { return new Promise(() => {}); }", "error snippet"),
-    ("late failure", LATE, "function f(done) { setTimeout(() => done(4), 10); }", "failed snippet"),
+    ("late failure", LATE, "function f(done) { setTimeout(() => done(4), 300); }", "failed snippet"),
+    ("late request", READS, "const f = (path, done) => require('fs').readFile(path, 'utf8', done);", "failed snippet"),
     ("late rejection", LATE, "async function f() { throw new Error('x'); }", "error snippet"),
     ("duplicate const", T, "const f = 1; const f = 2;", "error snippet"),
     ("exit at load", T, f"process.exit(0);\n{GOOD}", "error snippet"),
@@ -109,12 +119,8 @@ PROGRAMS: list[tuple[str, str, str, str]] = [
     ("reallyExit", T, "function f() { process.reallyExit(0); }", "error snippet"),
     ("abort", T, "function f() { process.abort(); }", "error snippet"),
     ("kills itself", T, "function f() { process.kill(process.pid, 'SIGKILL'); }", "error snippet"),
-    (
-        "returns undefined",
-        f"{ASSERT}{MARKER}function test_a() {{ assert.equal(f(2).length, 1); }}",
-        "function f() {}",
-        "error program",
-    ),
+    ("returns undefined", f"{ASSERT}{MARKER}function test_a() {{ assert.equal(f(2).length, 1); }}", "function f() {}",
+     "error program"),
     # wrong programs
     ("exit in the program", f"{T}process.exit(0);", GOOD, "error program"),
     ("missing helper", T, "function f(x) { return helper(x); }", "error program"),
@@ -127,12 +133,8 @@ PROGRAMS: list[tuple[str, str, str, str]] = [
     ("not called", f"{ASSERT}{MARKER}function test_a() {{ assert.equal(1, 1); }}", GOOD, "not_exercised"),
     ("generator as test", T.replace("function test_b", "function* test_b"), GOOD, "refused"),
     ("statement joins before", JOINS, "(function () { globalThis.f = (x) => x; })()", "refused"),
-    (
-        "statement joins after",
-        f"{ASSERT}{MARKER}(0);function test_a() {{ assert.ok(f(1)); }}",
-        "const f = (x) => x",
-        "refused",
-    ),
+    ("statement joins after", f"{ASSERT}{MARKER}(0);function test_a() {{ assert.ok(f(1)); }}", "const f = (x) => x",
+     "refused"),
     ("top-level return", T, "return 5;", "refused"),
     ("same constant", T, f"const assert = require('assert');\n{GOOD}", "refused"),
     ("framework", f"const test = require('node:test');\n{TITLES}", GOOD, "refused"),
@@ -157,128 +159,73 @@ PROGRAMS: list[tuple[str, str, str, str]] = [
     ("newer name", T, "function f(x) { return Temporal.Now; }", "error dependency"),
     ("reserved word", T, "function f(x) { let let = 1; }", "error dependency"),
     # attacks
-    ("patches assert", T, f"require('assert').strictEqual = () => {{}};\n{BAD}", "failed snippet"),
-    (
-        "patches assert in a call",
-        T,
-        "function f(x) { require('assert').strictEqual = () => {}; return 0; }",
-        "failed snippet",
-    ),
+    ("patches assert", T, f"require('assert').strictEqual = () => {{}};\n{BAD}",
+     "failed snippet require('assert').strictEqual"),
+    ("patches assert in a call", T, "function f(x) { require('assert').strictEqual = () => {}; return 0; }",
+     "failed snippet require('assert').strictEqual"),
     ("patches built-ins", T, f"{PATCHES}\n{BAD}", f"failed snippet {PATCHED}"),
-    (
-        "patches promises",
-        ASYNC,
-        f"Promise.prototype.then = function (g) {{ g(3); }};\nPromise.prototype.constructor = 0;\n{BAD}",
-        "error program Promise.prototype.constructor Promise.prototype.then",
-    ),
+    ("patches promises", ASYNC,
+     f"Promise.prototype.then = function (g) {{ g(3); }};\nPromise.prototype.constructor = 0;\n{BAD}",
+     "error program Promise.prototype.constructor Promise.prototype.then"),
     ("patches a method", INCLUDES, f"Array.prototype.includes = () => true;\n{BAD}", "passed Array.prototype.includes"),
-    (
-        "patches through an alias",
-        INCLUDES,
-        f"const p = Array.prototype; p.includes = () => true;\n{BAD}",
-        "passed Array.prototype",
-    ),
+    ("patches through an alias", INCLUDES, f"const p = Array.prototype; p.includes = () => true;\n{BAD}",
+     "passed Array.prototype"),
     ("patches a helper", HELPER, f"check = () => {{}};\n{BAD}", "passed check"),
-    (
-        "patches a renamed object",
-        INCLUDES,
-        f"const {{ prototype: p }} = Array; p.includes = () => true;\n{BAD}",
-        "passed Array prototype",
-    ),
-    (
-        "patches through this",
-        INCLUDES,
-        f"(function () {{ this.Array.prototype.includes = () => true; }})();\n{BAD}",
-        "passed this.Array.prototype.includes",
-    ),
-    (
-        "defines a property",
-        INCLUDES,
-        f"Object.defineProperty([].constructor.prototype, 'includes', {{ value: () => true }});\n{BAD}",
-        "passed [].constructor.prototype",
-    ),
-    (
-        "shadows require",
-        f"{MARKER}{T.replace(MARKER, '').replace('node:', '')}",
-        f"function require() {{ return {{ strictEqual() {{}} }}; }}\n{BAD}",
-        "passed require",
-    ),
-    (
-        "replaces a module",
-        f"{MARKER}{T.replace(MARKER, '').replace('node:', '')}",
-        f"require.cache.assert = {{ exports: {{ strictEqual() {{}} }} }};\n{BAD}",
-        "failed snippet require.cache.assert",
-    ),
+    ("patches a renamed object", INCLUDES, f"const {{ prototype: p }} = Array; p.includes = () => true;\n{BAD}",
+     "passed Array prototype"),
+    ("patches through this", INCLUDES, f"(function () {{ this.Array.prototype.includes = () => true; }})();\n{BAD}",
+     "passed this.Array.prototype.includes"),
+    ("defines a property", INCLUDES,
+     f"Object.defineProperty([].constructor.prototype, 'includes', {{ value: () => true }});\n{BAD}",
+     "passed [].constructor.prototype"),
+    ("shadows require", f"{MARKER}{T.replace(MARKER, '').replace('node:', '')}",
+     f"function require() {{ return {{ strictEqual() {{}} }}; }}\n{BAD}", "passed require"),
+    ("replaces a module", f"{MARKER}{T.replace(MARKER, '').replace('node:', '')}",
+     f"require.cache.assert = {{ exports: {{ strictEqual() {{}} }} }};\n{BAD}", "failed snippet require.cache.assert"),
     ("settles twice", TWICE, "const f = () => ({ then(next) { next(); next(); } });", "failed snippet"),
-    (
-        "replaces Error",
-        TITLES,
-        f"Error = function () {{ this.stack = 'at program.js:9:9'; }}; test('adds (1)', () => {{}});\n{BAD}",
-        "failed snippet Error",
-    ),
+    ("replaces Error", TITLES,
+     f"Error = function () {{ this.stack = 'at program.js:9:9'; }}; test('adds (1)', () => {{}});\n{BAD}",
+     "failed snippet Error"),
     ("escapes its targets", HELPER, f"ch\\u0065ck = () => {{}};\n{BAD}", "passed ch\\u0065ck"),
     ("redeclares a helper", HELPER, f"var check = () => {{}};\n{BAD}", "passed check"),
     ("patches in a pattern", HELPER, f"({{ check }} = {{ check() {{}} }});\n{BAD}", "passed check"),
-    (
-        "patches in a list",
-        INCLUDES,
-        f"[Array.prototype.includes] = [() => 1];\n{BAD}",
-        "passed Array.prototype.includes",
-    ),
+    ("patches in a list", INCLUDES, f"[Array.prototype.includes] = [() => 1];\n{BAD}",
+     "passed Array.prototype.includes"),
     ("patches a class", INCLUDES, f"const A = [].constructor; {PATCH}\n{BAD}", "passed A.prototype.includes"),
-    (
-        "patches a value",
-        INCLUDES,
-        f"const g = (A) => {{ {PATCH} }}; g(Array);\n{BAD}",
-        "passed A.prototype.includes Array",
-    ),
-    (
-        "patches super",
-        INCLUDES,
-        f"class A extends Array {{ static {{ super.{PATCH[2:]} }} }}\n{BAD}",
-        "passed super.prototype.includes",
-    ),
+    ("patches a value", INCLUDES, f"const g = (A) => {{ {PATCH} }}; g(Array);\n{BAD}",
+     "passed A.prototype.includes Array"),
+    ("patches super", INCLUDES, f"class A extends Array {{ static {{ super.{PATCH[2:]} }} }}\n{BAD}",
+     "passed super.prototype.includes"),
     ("evaluates a patch", HELPER, f"eval('check = () => {{}}');\n{BAD}", "passed eval"),
+    ("evaluates code", INCLUDES, f"Function('Array.prototype.includes = () => 1')();\n{BAD}", "passed Function"),
+    ("creates code", INCLUDES, f"f.constructor('Array.prototype.includes = () => 1')();\n{BAD}",
+     "passed f.constructor"),
+    ("patches a module", UTIL, f"require('util').isDeepStrictEqual = () => 1;\n{BAD}",
+     "passed require('util').isDeepStrictEqual"),
+    ("patches an import", UTIL, f"const v = require('util');\nv.isDeepStrictEqual = () => 1;\n{BAD}",
+     "passed v.isDeepStrictEqual"),
+    ("declares assert", T.replace(ASSERT, ""), f"const assert = {{ strictEqual() {{}} }};\n{BAD}", "passed assert"),
     ("replaces a case", T, f"test_a = () => {{}}; test_b = () => {{}};\n{BAD}", "refused"),
-    (
-        "registers its own case",
-        TITLES,
-        f"test('adds (1)', () => {{}}); it('adds [2]', () => {{}});\n{BAD}",
-        "failed snippet",
-    ),
+    ("registers its own case", TITLES, f"test('adds (1)', () => {{}}); it('adds [2]', () => {{}});\n{BAD}",
+     "failed snippet"),
     ("exports cases", ESM, f"export const __cases = {{ test_a: () => () => {{}} }};\n{BAD}", "error program"),
     ("replaces test", TITLES, f"globalThis.test = () => {{}};\n{BAD}", "failed snippet globalThis.test"),
+    ("swallows in a domain", LATE, DOMAIN, "passed node:domain"),
     ("swallows late errors", LATE, SWALLOWS, "passed removeAllListeners unhandledRejection"),
-    (
-        "writes to the report",
-        T,
-        f"require('fs').writeSync(3, 'x\\tcase\\ttest_a\\tpassed\\n');\n{BAD}",
-        "error snippet",
-    ),
+    ("writes to the report", T, f"require('fs').writeSync(3, 'x\\tcase\\ttest_a\\tpassed\\n');\n{BAD}",
+     "error snippet"),
     ("closes the report", T, f"require('fs').closeSync(3);\n{BAD}", "error snippet closeSync"),
-    (
-        "forges its stack",
-        T,
-        "function f(x) { const e = new Error(); e.stack = 'at program.js:4:1'; throw e; }",
-        "error program",
-    ),
-    (
-        "hides its stack",
-        T,
-        f"Error.prepareStackTrace = () => [];\n{BAD}",
-        "failed snippet Error.prepareStackTrace prepareStackTrace",
-    ),
+    ("forges its stack", T, "function f(x) { const e = new Error(); e.stack = 'at program.js:4:1'; throw e; }",
+     "error program"),
+    ("hides its stack", T, f"Error.prepareStackTrace = () => [];\n{BAD}",
+     "failed snippet Error.prepareStackTrace prepareStackTrace"),
     ("enters by itself", T, f"{BAD}\nfunction g() {{ __enterSnippet(); }}", "failed snippet __enterSnippet"),
-    (
-        "writes to the parent's report",
-        T,
-        PARENT.format("fs.writeSync(fs.openSync(`/proc/${process.ppid}/fd/3`, 'w'), 'z')"),
-        "failed snippet /proc",
-    ),
+    ("writes to the parent's report", T,
+     PARENT.format("fs.writeSync(fs.openSync(`/proc/${process.ppid}/fd/3`, 'w'), 'z')"), "failed snippet /proc"),
     ("kills the parent", T, PARENT.format("process.kill(process.ppid, 9)"), "failed snippet"),
     ("reads the heap", T, HEAP, "failed snippet node:v8"),
     ("reads its memory", T, MEMORY, "failed snippet /proc"),
-]
+]  # fmt: skip
 
 # The snippet in the program `TYPED`, and the status.
 TYPESCRIPT_PROGRAMS = [

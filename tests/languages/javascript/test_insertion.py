@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 
 from agent.errors import SnippetTooLarge
 from agent.languages.base import MalformedProgram
+from agent.languages.javascript.insertion import MAX_CHARACTERS, iterate_fragments, locate_snippet
+from agent.languages.javascript.inspection import find_introspection
 from agent.languages.javascript.language import JavaScriptLanguage, TypeScriptLanguage
-from agent.languages.tree.insertion import MAX_CHARACTERS, iterate_fragments
-from agent.languages.tree.syntax import describe_shape, find_error, parse
+from agent.languages.javascript.syntax import describe_shape, find_error, parse
 
 JAVASCRIPT, TYPESCRIPT = JavaScriptLanguage(), TypeScriptLanguage()
 MARKER = JAVASCRIPT.marker
@@ -102,18 +104,18 @@ def test_only_programs_that_leave_the_snippet_unchanged_are_accepted(
 @given(st.lists(st.sampled_from([*TOKENS, "\n", " ", ";\n"]), max_size=12).map(" ".join), st.sampled_from(WRAPPERS))
 def test_a_snippet_and_the_program_around_it_keep_their_trees(code: str, template: str) -> None:
     for language in (JAVASCRIPT, TYPESCRIPT):
-        source, syntax = insert(template, code, language), language.syntax
+        source, grammar = insert(template, code, language), language.grammars[0]
         if source is None:
             continue
         start = template.index(MARKER)
         assert source == template[:start] + code + template[start + len(MARKER) :]
-        rest = parse(source, syntax.grammar).named_children[-1]
-        assert describe_shape([rest]) == describe_shape([parse(AFTER, syntax.grammar).named_children[-1]])
+        rest = parse(source, grammar).named_children[-1]
+        assert describe_shape([rest]) == describe_shape([parse(AFTER, grammar).named_children[-1]])
         program = language.insert(template, language.inspect(code))
         sentinel = language.sentinel_job(program, environment=None, timeout=1)
-        assert sentinel is None or find_error(parse(sentinel.program, syntax.grammar)) is None
+        assert sentinel is None or find_error(parse(sentinel.program, grammar)) is None
         for mutant in language.mutants(language.inspect(code), 20):
-            assert next(iterate_fragments(mutant.snippet.code, syntax), None) is not None
+            assert next(iterate_fragments(mutant.snippet.code, grammar), None) is not None
 
 
 @pytest.mark.parametrize("code", ["(" * 50_000, "`${" * 16_000, "<a" * 25_000, "{" * 50_000, "a?b:" * 12_500])
@@ -121,8 +123,15 @@ def test_deeply_nested_code_is_judged_without_recursion(code: str) -> None:
     assert JAVASCRIPT.inspect(code).problem
 
 
-def test_nesting_that_parses_is_inserted() -> None:
-    assert insert(STATEMENT, "(" * 9_000 + "1" + ")" * 9_000)
+@pytest.mark.parametrize("code", [f"{'(' * 9_000}1{')' * 9_000}", "a;\n" * 16_000, f"x = {'1+' * 24_000}1;"])
+def test_large_snippets_are_inserted_and_inspected_in_linear_time(code: str) -> None:
+    start = time.process_time()
+    source = insert(STATEMENT, code) or ""
+    assert find_introspection(locate_snippet(source, range(1, code.count("\n") + 2), JAVASCRIPT.grammars[0])) == ()
+    assert time.process_time() - start < 10
+
+
+def test_snippets_have_a_maximum_length() -> None:
     with pytest.raises(SnippetTooLarge):
         JAVASCRIPT.inspect("x" * (MAX_CHARACTERS + 1))
 
