@@ -25,6 +25,7 @@ _CANNOT_RUN = re.compile(
     r"No such built-in module|Could not locate the bindings|invalid ELF|/[^/\s]+\.node\b|strip-only mode"
     r"|Unknown file extension"
 )
+_REPEATED = re.compile(r"Identifier '([^']+)' has already been declared")
 _OF_PLACE = re.compile(
     r"has already been declared|Private (?:field|name)|'super'|Illegal (?:return|break|continue)|await is only valid"
     r"|[Ss]trict mode|outside a module|does not provide an export|Function statements require a function name"
@@ -55,8 +56,9 @@ class JavaScriptBlame(Blame):
             is_own = record.error_type == "thrown value" and self._contains("throw_statement")
             return Cause.SNIPPET if is_own else Cause.PROGRAM
         if record.error_type == "SyntaxError" and record.kind == "load":
-            is_own = "has already been declared" in message and self.placement.is_at_top
-            return Cause.SNIPPET if is_own else Cause.PROGRAM if _OF_PLACE.search(message) else Cause.DEPENDENCY
+            if (match := _REPEATED.search(message)) is not None and self.placement.is_at_top:
+                return Cause.PROGRAM if match[1] in self.placement.find_surrounding_names() else Cause.SNIPPET
+            return Cause.PROGRAM if _OF_PLACE.search(message) else Cause.DEPENDENCY
         if record.error_type == "TypeError" and (match := _NOT_CALLABLE.match(message)) is not None:
             return self._judge_method(match[1] or "", match[2])
         return Cause.SNIPPET

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _REGISTRARS = ("test", "it")
 _COMPARISONS = {"<", "<=", ">", ">=", "==", "!=", "===", "!=="}
-_UNIQUE = {"lexical_declaration", "class_declaration", "abstract_class_declaration", "import_statement"}
-_DECLARATIONS = _UNIQUE | {"variable_declaration", "function_declaration", "generator_function_declaration"}
 _AROUND_CASES = {
     "program", "expression_statement", "arguments", "arrow_function", "function_expression", "statement_block"
 }  # fmt: skip
@@ -45,7 +43,6 @@ def check_program(placement: Placement) -> None:
         raise MalformedProgram(f"do not import {min(frameworks)}: `test`, `it` and `describe` are built in")
     if find_stray_returns([placement.root]):
         raise MalformedProgram("a `return` at the top level ends the program: put the marker inside a function")
-    _check_declarations(placement)
     for node in walk(around):
         if placement.is_of_snippet(node):
             continue
@@ -77,21 +74,6 @@ def iterate_cases(placement: Placement) -> Iterator[str]:
         is_registration = call.type == "call_expression" and get_name(call.children[0]) in names
         if is_registration and not placement.is_of_snippet(call):
             yield _get_title(call)
-
-
-def _check_declarations(placement: Placement) -> None:
-    """Refuse a name that the program and the snippet declare in one scope, which Node refuses as well."""
-    names: dict[bool, set[str]] = {True: set(), False: set()}
-    unique: dict[bool, set[str]] = {True: set(), False: set()}
-    for statement in placement.root.named_children if placement.is_at_top else ():
-        declaration = statement.child_by_field_name("declaration") or statement
-        is_own, bindings = placement.is_of_snippet(statement), find_bindings([declaration])
-        if declaration.type in _DECLARATIONS:
-            names[is_own].update(bindings)
-        if declaration.type in _UNIQUE:
-            unique[is_own].update(bindings)
-    if repeated := (names[True] & unique[False]) | (unique[True] & names[False]):
-        raise MalformedProgram(f"the candidate declares `{min(repeated)}`: remove the program's declaration")
 
 
 def _is_comparison(node: Node) -> bool:

@@ -62,7 +62,6 @@ def insert(template: str, code: str, language: JavaScriptLanguage = JAVASCRIPT) 
         (f"if (a) {{\n{MARKER}\n}}{AFTER}", "f(); g();", True),
         (f"return_\n{STATEMENT}", "++x", True),
         (f"const x = 1;\n{STATEMENT}", "const f = x => x;", True),
-        (f"import f from 'f';\n{STATEMENT}", "function f() {}", False),
         (f"async () => {{\n{MARKER}\n}};{AFTER}", "await f();", True),
         (f"`\n{MARKER}\n`;{AFTER}", "f();", False),
         (f"/*\n{MARKER}\n*/{AFTER}", "f();", False),
