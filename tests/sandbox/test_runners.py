@@ -52,12 +52,6 @@ async def test_a_job_arrives_unchanged(
     assert [*read_outcomes(result)] == [hashlib.sha256("|".join(fields).encode()).hexdigest()]
 
 
-async def test_signed_records_are_read(sandbox: Sandbox) -> None:
-    result = await sandbox.run(make(PASS))
-    assert passes(result, "a")
-    assert [record.kind for record in result.records] == ["start", "entered", "case", "end"]
-
-
 @pytest.mark.parametrize(
     "record",
     [pack(["x" * 16 + pack(["case", "b", "passed", "", ""]).decode()]), bytes(4), bytes((0, 0, 0, 16, *[0] * 16))],
@@ -76,7 +70,6 @@ def get_end(result: RunResult) -> tuple[int | None, int | None, bool, str | None
     [
         ("process.exit(3)", 30, (3, None, False, None)),
         ("process.abort()", 30, (None, signal.SIGABRT, False, None)),
-        ("process.kill(process.pid, 'SIGKILL')", 30, (None, signal.SIGKILL, False, None)),
         ("while (true);", 1, (None, signal.SIGKILL, True, None)),
         ("const x = []; while (true) x.push([1])", 60, (None, signal.SIGABRT, False, "memory")),
         ("const x = []; while (true) x.push(Buffer.alloc(1 << 20, 1))", 60, (None, signal.SIGKILL, False, "memory")),

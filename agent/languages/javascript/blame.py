@@ -13,9 +13,6 @@ from agent.languages.reporting import Blame
 from agent.sandbox.base import ReportLine, RunResult
 from agent.types import Cause
 
-PROGRAM_FILE = "program.js"
-"""The program's file name in traceback frames."""
-
 _NO_MODULE = re.compile(r"Cannot find (?:module|package) '([^']+)'")
 _NOT_DEFINED = re.compile(r"([\w$]+) is not defined")
 _NOT_CALLABLE = re.compile(
@@ -36,7 +33,7 @@ _OF_PLACE = re.compile(
 class JavaScriptBlame(Blame):
     """Determines the causes of the failures of a program in Node."""
 
-    file = PROGRAM_FILE
+    file = "program.js"
 
     def __init__(self, program: Program, placement: Placement) -> None:
         super().__init__(program)
@@ -53,8 +50,8 @@ class JavaScriptBlame(Blame):
         is_snippet = self.judge_frames(record.frames) is Cause.SNIPPET
         if not is_snippet:
             # a thrown value that is no error does not show where it comes from
-            is_own = record.error_type == "thrown value" and self._contains("throw_statement")
-            return Cause.SNIPPET if is_own else Cause.PROGRAM
+            may_throw = any(node.type == "throw_statement" for node in walk(self.placement.nodes))
+            return Cause.SNIPPET if record.error_type == "thrown value" and may_throw else Cause.PROGRAM
         if record.error_type == "SyntaxError" and record.kind == "load":
             if (match := _REPEATED.search(message)) is not None and self.placement.is_at_top:
                 return Cause.PROGRAM if match[1] in self.placement.find_surrounding_names() else Cause.SNIPPET
@@ -85,9 +82,6 @@ class JavaScriptBlame(Blame):
         is_member = any(node.type in MEMBERS for node in self.placement.nodes)
         is_stand_in = owner in self._program.stand_ins or (owner == "this" and is_member)
         return Cause.PROGRAM if is_stand_in and name not in find_members(self.placement.nodes) else Cause.SNIPPET
-
-    def _contains(self, kind: str) -> bool:
-        return any(part.type == kind for part in walk(self.placement.nodes))
 
 
 def is_path(name: str) -> bool:

@@ -35,18 +35,11 @@ IGNORED = frozenset({"comment", "html_comment", ";", ","})
 BLOCK = "statement_block"
 
 _BINDERS = {
-    "variable_declarator": ("name",),
-    "using_declaration": ("name",),
-    "function_declaration": ("name",),
-    "generator_function_declaration": ("name",),
-    "class_declaration": ("name",),
-    "abstract_class_declaration": ("name",),
-    "import_specifier": ("alias", "name"),
-    "namespace_import": ("",),
-    "import_clause": ("",),
-    "for_in_statement": ("left",),
-    "catch_clause": ("parameter",),
-}
+    "variable_declarator": ("name",), "using_declaration": ("name",), "function_declaration": ("name",),
+    "generator_function_declaration": ("name",), "class_declaration": ("name",),
+    "abstract_class_declaration": ("name",), "import_specifier": ("alias", "name"), "namespace_import": ("",),
+    "import_clause": ("",), "for_in_statement": ("left",), "catch_clause": ("parameter",),
+}  # fmt: skip
 """Nodes that bind names, with the fields that may contain the names. An empty text is the whole node."""
 _INNER_BINDERS = {
     "function_expression": ("name",), "class": ("name",), "arrow_function": ("parameter",), "formal_parameters": ("",),
