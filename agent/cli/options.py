@@ -108,13 +108,19 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON o
 
 
 @dataclass(frozen=True)
-class SearcherOptions:
-    """Options for searchers with an embedding model. The fields are those of `EmbedderOptions`."""
+class AccessOptions:
+    """Options for access to embedding models. They have no effect on scores."""
 
     base_url: Annotated[str | None, typer.Option(help="Server for openai:MODEL [default: OPENAI_BASE_URL].")] = None
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run the Python code that an hf:NAME model contains.")
     ] = False
+
+
+@dataclass(frozen=True)
+class SearcherOptions(AccessOptions):
+    """Options for searchers with an embedding model. The fields are those of `EmbedderOptions`."""
+
     pooling: Annotated[
         Literal["cls", "mean", "last", "own"] | None,
         typer.Option(help="Pooling for an hf:NAME model that has no built-in recipe."),

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from agent.cli.declaring import Group, add_options
-from agent.cli.options import AsJson, Codes, Language, Map, PoolOptions, SearcherOptions, Split, Without
+from agent.cli.options import AccessOptions, AsJson, Codes, Language, Map, PoolOptions, SearcherOptions, Split, Without
+from agent.errors import UsageError
 
 app = typer.Typer(cls=Group, no_args_is_help=True, help="Measure how well code searchers answer queries.")
 
@@ -74,6 +75,7 @@ def run(
 
 
 @app.command()
+@add_options
 def score(
     folder: Folder,
     ranking: Annotated[
@@ -103,22 +105,51 @@ def score(
             "--stability", help="Also report the stability of each metric across test sets (Cronbach's alpha)."
         ),
     ] = False,
+    mutants: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File written by `agent corpus mutate`. Measure how often the searchers prefer right code to mutants, "
+            "instead of scoring the rankings.",
+        ),
+    ] = None,
+    searcher: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --mutants: searcher to measure. The others are compared with the first [default: all]. "
+            "Repeatable.",
+        ),
+    ] = None,
     as_json: AsJson = False,
+    *,
+    options: AccessOptions,
 ) -> None:
     """Score the rankings in a folder and compute confidence intervals.
 
-    Writes the mean scores to scores.json, and the scores for each query to scores.csv and scores.jsonl.
+    Writes the mean scores to scores.json, and the scores for each query to scores.csv and scores.jsonl. With --mutants,
+    runs the searchers again on the file and writes blindness.json.
     """
-    from agent.cli.retrieval_score import score
+    from agent.cli.retrieval_score import score, score_blindness
     from agent.evaluation.statistics import BootstrapSettings
+    from agent.retrieval.searchers.presets import EmbedderOptions
 
+    settings = BootstrapSettings(seed=seed, resamples=resamples)
+    if mutants is not None:
+        if ranking or metric or queries or stability or judge != "labels":
+            raise UsageError("--mutants cannot be combined with options for scores. Run the command twice.")
+        embedder = EmbedderOptions(**vars(options))
+        score_blindness(folder, mutants, searcher or [], options=embedder, settings=settings, as_json=as_json)
+        return
+    if searcher:
+        raise UsageError("--searcher needs --mutants FILE. To score some searchers only, use: agent retrieval compare")
     score(
         folder,
         ranking or [],
         metric or [],
         judge=judge,
         which=queries,
-        settings=BootstrapSettings(seed=seed, resamples=resamples),
+        settings=settings,
         alpha=stability,
         as_json=as_json,
     )

@@ -1,4 +1,4 @@
-"""Implements `agent retrieval score` and `agent retrieval compare`: prints scores and tests as tables or JSON."""
+"""Implements `agent retrieval score` and `agent retrieval compare`: prints results as tables or JSON."""
 
 from __future__ import annotations
 
@@ -11,12 +11,22 @@ from agent.cli.running import stoppable
 from agent.cli.text import Console, print_figures, print_json, print_text
 from agent.errors import UsageError
 from agent.evaluation.statistics import BootstrapSettings
-from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder, open_for_writing
+from agent.retrieval.blindness import update_blindness
+from agent.retrieval.folder import (
+    BLINDNESS,
+    COMPARISON,
+    SCORES,
+    SCORES_CSV,
+    SCORES_JSONL,
+    RetrievalFolder,
+    open_for_writing,
+)
 from agent.retrieval.measures import get_metric
 from agent.retrieval.results import LabelSource, RetrievalResult, WhichQueries
 from agent.retrieval.scores import update_comparison, update_scores
 from agent.retrieval.search import import_ranking
-from agent.views.searchers import build_comparison_figures, build_metric_figures
+from agent.retrieval.searchers.presets import EmbedderOptions
+from agent.views.searchers import build_blindness_figures, build_comparison_figures, build_metric_figures
 
 
 def score(
@@ -54,6 +64,34 @@ def score(
         print_figures(Console(), build_metric_figures(scores))
         print_text(Console(), f"scores: {path / SCORES}; scores per query: {SCORES_CSV} and {SCORES_JSONL}")
     print_notes(folder, scores)
+
+
+def score_blindness(
+    path: Path,
+    mutants: Path,
+    searchers: Sequence[str],
+    *,
+    options: EmbedderOptions,
+    settings: BootstrapSettings,
+    as_json: bool,
+) -> None:
+    """Measure whether searchers prefer right code to mutants, write the result and print it.
+
+    Raises:
+        UsageError, RunStopped: see `update_blindness`.
+        StorageError: the result cannot be written.
+        typer.Exit: the command stopped. To resume, run the same command again.
+    """
+    with _open(path) as (folder, steps):
+        blindness = update_blindness(
+            folder, mutants, searchers=searchers, options=options, settings=settings, progress=steps
+        )
+    if as_json:
+        print_json(blindness.model_dump(mode="json"))
+    else:
+        print_figures(Console(), build_blindness_figures(blindness))
+        print_text(Console(), f"blindness: {path / BLINDNESS}")
+    print_notes(folder, blindness)
 
 
 def compare(

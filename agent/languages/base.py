@@ -309,6 +309,14 @@ class Language:
             return None
         return functions[0].code if len(functions) == 1 and functions[0].docstring else code
 
+    def reformat(self, code: str) -> str:
+        """Return code in the formatting of this language's mutants, which is the code itself by default.
+
+        Raises:
+            ValueError: the code cannot be parsed.
+        """
+        return code
+
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:  # noqa: ARG002
         """Return at most `limit` mutants of a snippet, starting with those that are certainly wrong. Never raises.
 

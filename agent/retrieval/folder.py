@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TextIO, TypeVar
@@ -19,10 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from agent.datasets.benchmark import Benchmark
 from agent.datasets.encoding import dumps, loads
 from agent.datasets.sources import open_regular
-from agent.errors import RunFolderError
+from agent.errors import RunFolderError, UsageError
 from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.rankings import encode_id
-from agent.retrieval.results import Comparisons, RetrievalScores
+from agent.retrieval.results import Blindness, Comparisons, RetrievalScores
 from agent.retrieval.searchers.trained import TrainingRecord
 from agent.runs.store import files
 from agent.runs.store.files import Parsed, lock_folder, read_document, replacing, writing
@@ -37,14 +37,20 @@ SCORES = "scores.json"
 SCORES_CSV = "scores.csv"
 SCORES_JSONL = "scores.jsonl"
 COMPARISON = "comparison.json"
+BLINDNESS = "blindness.json"
 POOL = "pool.jsonl"
 JUDGED = "judged"
 JUDGEMENTS = "judgements.tsv"
 JUDGEMENTS_TREC = "judgements.qrels"
 # Name of the retrieval folder inside a run folder.
 RETRIEVAL_FOLDER = "retrieval"
-# Results computed from rankings and labels. They become out of date when rankings or labels change.
-RESULTS: Mapping[str, type[RetrievalScores | Comparisons]] = {SCORES: RetrievalScores, COMPARISON: Comparisons}
+# Results computed from rankings. They become out of date when rankings change, and all except the blindness when
+# labels change.
+RESULTS: Mapping[str, type[RetrievalScores | Comparisons | Blindness]] = {
+    SCORES: RetrievalScores,
+    COMPARISON: Comparisons,
+    BLINDNESS: Blindness,
+}
 _REMEDY = "Remove the file if it can be recreated, or choose another folder."
 _MAX_FILE_NAME = 100
 T = TypeVar("T")
@@ -145,6 +151,18 @@ class RetrievalFolder:
     def rankings(self) -> Mapping[str, RankingRecord]:
         """The complete rankings whose files exist, keyed by searcher, in the order in which they were added."""
         return {name: record for name, record in self._manifest.rankings.items() if self.ranking_path(name).is_file()}
+
+    def check_searchers(self, names: Sequence[str]) -> None:
+        """Check that there are complete rankings, among them those of all names.
+
+        Raises:
+            UsageError: there is no ranking, or none with one of the names.
+        """
+        if not self.rankings:
+            raise UsageError(f"{self.path} has no complete ranking. Create or resume one with: agent retrieval run")
+        if unknown := [name for name in names if name not in self.rankings]:
+            available = ", ".join(self.rankings)
+            raise UsageError(f"{self.path} has no ranking for {', '.join(unknown)}. Available: {available}.")
 
     def ranking_path(self, name: str) -> Path:
         """Return the path of a searcher's ranking, a TREC run file."""
@@ -262,7 +280,7 @@ class RetrievalFolder:
         Raises:
             RunFolderError: a result is damaged.
         """
-        for name, command in ((SCORES, "score"), (COMPARISON, "compare")):
+        for name, command in ((SCORES, "score"), (COMPARISON, "compare"), (BLINDNESS, "score --mutants FILE")):
             result = self.load_document(name, RESULTS[name])
             if result is not None and result.out_of_date:
                 cause = "is out of date: rankings, labels or scores have changed since it was written"
@@ -271,11 +289,11 @@ class RetrievalFolder:
     def add_ranking(self, name: str, write: Callable[[TextIO], RankingRecord]) -> RankingRecord:
         """Add a ranking. `write` writes the lines to an open file and returns the manifest entry.
 
-        When the ranking is complete, it replaces any ranking with the same name. The scores and the comparison are then
-        marked as out of date. The caller must hold the lock.
+        When the ranking is complete, it replaces any ranking with the same name. All results are then marked as out of
+        date. The caller must hold the lock.
 
         Raises:
-            RunFolderError: the scores or the comparison are damaged.
+            RunFolderError: a result is damaged.
             StorageError: a file cannot be written.
         """
         with replacing(self.ranking_path(name)) as draft:

@@ -1,4 +1,4 @@
-"""Defines the results of `agent retrieval score` (`scores.json`) and `agent retrieval compare` (`comparison.json`)."""
+"""Defines the results in a retrieval folder: `scores.json`, `comparison.json` and `blindness.json`."""
 
 from __future__ import annotations
 
@@ -112,3 +112,53 @@ class Comparisons(RetrievalResult):
 
     against: str | None
     comparisons: tuple[SearcherComparison, ...]
+
+
+class BlindnessFigures(Frozen):
+    """How a searcher ranks right code and mutants of it, over a set of contrasts.
+
+    `accuracy` is the share of contrasts whose right code scores above the mutant. A tie counts as one half.
+    `wrong_query_accuracy` is the same share under queries of other functions. `gap` is `accuracy` minus
+    max(.5, `wrong_query_accuracy`). `gap_difference` is `gap` minus the gap of the first searcher, on the same
+    contrasts and wrong queries. It is None for the first searcher.
+    """
+
+    contrasts: Count
+    functions: Count
+    accuracy: MetricValue
+    wrong_query_accuracy: MetricValue
+    gap: MetricValue
+    gap_difference: MetricValue | None = None
+
+
+class SearcherBlindness(Frozen):
+    """The blindness of one searcher.
+
+    `ties` counts contrasts that tie under their own query. `truncated_ties` counts those whose snippets are equal up
+    to the model's limit. It is None if the searcher does not report where it truncates.
+    `without_crashes` excludes mutants that only raise exceptions. `kinds` maps kinds of change to their figures.
+    """
+
+    searcher: str
+    ties: Count
+    truncated_ties: Count | None
+    total: BlindnessFigures
+    without_crashes: BlindnessFigures | None
+    kinds: Mapping[str, BlindnessFigures]
+
+
+class Blindness(RetrievalResult):
+    """Whether searchers prefer right code to mutants of it, and whether they need the query to do so.
+
+    `mutants` is the name of the file. `queries`, `functions` and `contrasts`
+    count what was measured. `equivalent` counts mutants that were excluded because they equal right code of their
+    query. `wrong_queries` is the maximum number of wrong queries per function.
+    """
+
+    mutants: str
+    contrasts: Count
+    functions: Count
+    equivalent: Count
+    wrong_queries: Count
+    code_view: str
+    searchers: tuple[SearcherBlindness, ...]

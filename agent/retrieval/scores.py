@@ -259,15 +259,12 @@ def score_folder(
             score, or a file is damaged.
     """
     rankings = folder.rankings
-    if not rankings:
-        raise UsageError(f"{folder.path} has no complete ranking. Create or resume one with: agent retrieval run")
+    folder.check_searchers(searchers)
     if not labels.grades:
         source = "" if labels.judge == "labels" else f" for --judge {labels.judge}. Remove that option"
         raise UsageError(
             f"{folder.path} has no judgements{source}. Create judgements with: agent retrieval judge {folder.path}"
         )
-    if unknown := [name for name in searchers if name not in rankings]:
-        raise UsageError(f"{folder.path} has no ranking for {', '.join(unknown)}. Available: {', '.join(rankings)}.")
     names = [name for name in rankings if not searchers or name in searchers]
     scored = score_rankings(
         folder.about["name"],

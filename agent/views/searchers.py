@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from agent.retrieval.folder import COMPARISON, SCORES, RankingRecord, RetrievalFolder
-from agent.retrieval.results import Comparisons, RetrievalScores, SearcherComparison
+from agent.retrieval.folder import BLINDNESS, COMPARISON, SCORES, RankingRecord, RetrievalFolder
+from agent.retrieval.results import (
+    Blindness,
+    BlindnessFigures,
+    Comparisons,
+    MetricValue,
+    RetrievalScores,
+    SearcherComparison,
+)
 from agent.retrieval.significance import Stability
 from agent.text import Figure, Table, build_figure, build_table, plural
 from agent.views.charts import Chart, Dot, build_dot, draw_intervals, draw_lines, format_label
@@ -27,19 +34,21 @@ def build_searcher_cards(folder: RetrievalFolder) -> list[dict[str, str]]:
 
 
 def build_searcher_figures(folder: RetrievalFolder) -> list[Figure]:
-    """Return the figures for a retrieval folder: scores, comparisons, trainings and search times.
+    """Return the figures for a retrieval folder: scores, comparisons, blindness, trainings and search times.
 
     Raises:
-        RunFolderError: the scores or comparisons are damaged.
+        RunFolderError: a result is damaged.
     """
     scores = folder.load_document(SCORES, RetrievalScores)
     comparisons = folder.load_document(COMPARISON, Comparisons)
-    notes = [note for result in (scores, comparisons) if result is not None for note in result.notes]
+    blindness = folder.load_document(BLINDNESS, Blindness)
+    notes = [note for result in (scores, comparisons, blindness) if result is not None for note in result.notes]
     notes += folder.describe_out_of_date_results()
     return [
         *([build_figure("Notes", "\n".join(f"{note[:1].upper()}{note[1:]}." for note in notes))] if notes else []),
         *([] if scores is None else build_metric_figures(scores)),
         *([] if comparisons is None else build_comparison_figures(comparisons)),
+        *([] if blindness is None else build_blindness_figures(blindness)),
         *_build_trainings(folder),
         _build_searches(folder, () if scores is None else [searcher.searcher for searcher in scores.searchers]),
     ]
@@ -102,6 +111,36 @@ def _build_differences(level: float, metric: str, group: Iterator[SearcherCompar
         "better : worse : equal",
     )
     return build_figure(title, "", _draw_intervals(dots, title, level, 0.0), [build_table(columns, rows)])
+
+
+def build_blindness_figures(blindness: Blindness) -> list[Figure]:
+    """Return how often searchers prefer right code to mutants: in total, and by kind of change."""
+    searchers, columns = blindness.searchers, ("accuracy", "wrong query", "gap")
+    totals = [(own.searcher, *_list_shares(own.total), own.total.gap_difference) for own in searchers]
+    ties = [(own.searcher, own.ties, own.truncated_ties) for own in searchers]
+    tables = [
+        build_table(("searcher", *columns, "gap minus first"), totals),
+        build_table(("searcher", "ties", "ties by truncation"), ties),
+    ]
+    for own in searchers:
+        groups = {"all except crashes": own.without_crashes, **own.kinds}
+        rows = [(kind, *_list_shares(group), group.contrasts) for kind, group in groups.items() if group is not None]
+        tables.append(build_table((own.searcher, *columns, "contrasts"), rows))
+    excluded = f" {plural(blindness.equivalent, 'mutant')} equal right code and are excluded."
+    text = (
+        f"{plural(blindness.contrasts, 'contrast')} of {plural(blindness.functions, 'function')} from "
+        f"{blindness.mutants}. Accuracy is the share of contrasts whose right code scores above a mutant of it. Ties "
+        "count as one half. The gap is the accuracy minus the accuracy with a wrong query, or minus .5 if that is "
+        "higher. At a gap of 0 or below, the searcher does not use the query to prefer right code. The "
+        f"{blindness.level:.0%} intervals in brackets are computed by bootstrap over functions (seed {blindness.seed}, "
+        f"{blindness.resamples:,} resamples).{excluded if blindness.equivalent else ''}"
+    )
+    dots = [build_dot(own.searcher, own.total.gap.mean, own.total.gap.interval) for own in searchers]
+    return [build_figure("Blindness", text, _draw_intervals(dots, "Gap", blindness.level, 0.0), tables)]
+
+
+def _list_shares(figures: BlindnessFigures) -> tuple[MetricValue, ...]:
+    return figures.accuracy, figures.wrong_query_accuracy, figures.gap
 
 
 def _build_trainings(folder: RetrievalFolder) -> Iterator[Figure]:

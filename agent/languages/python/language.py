@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from agent.languages.python.insertion import MARKER, place_snippet
 from agent.languages.python.inspection import examine
 from agent.languages.python.mutants import create_mutants
 from agent.languages.python.reporting import PythonBlame
-from agent.languages.python.source import PYTHON_VERSION, NewerSyntax, TooLarge, Unparsable, normalise
+from agent.languages.python.source import PYTHON_VERSION, NewerSyntax, TooLarge, Unparsable, normalise, parse
 from agent.languages.python.spans import extract_view
 from agent.languages.reporting import build_report
 from agent.sandbox.base import SENTINEL, RunResult, SandboxJob
@@ -92,6 +93,13 @@ class PythonLanguage(Language):
         return find_functions(source, limit)
 
     extract_view = staticmethod(extract_view)
+
+    def reformat(self, code: str) -> str:
+        """Return code as `ast.unparse` writes it, which removes comments."""
+        try:
+            return ast.unparse(parse(normalise(code)))
+        except RecursionError as error:
+            raise TooLarge("it is too deeply nested") from error
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
         """Return mutants: first replacements that cannot be right, then copies of the snippet with small changes."""

@@ -208,6 +208,11 @@ class VectorSearcher:
         for start in range(0, len(queries), _QUERY_BATCH_SIZE):
             yield from self._find_best(vectors[start : start + _QUERY_BATCH_SIZE], depth)
 
+    def truncate(self, codes: Sequence[str]) -> Sequence[str] | None:
+        """Return the beginning of each snippet that the model reads, or None if the embedder does not report it."""
+        truncate = getattr(self._embedder, "truncate", None)
+        return None if truncate is None else truncate(codes)
+
     def _find_best(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
         """Iterate over the results for a batch of query vectors. The vectors of snippets are in `_codes`."""
         raise NotImplementedError

@@ -16,6 +16,7 @@ from agent.evaluation.lazy_numpy import np
 from agent.llm.embeddings import EmbeddingsServer
 from agent.retrieval.searchers.dense import EmbeddedTexts
 from agent.retrieval.searchers.presets import (
+    AS_ASKED,
     PRESETS,
     EmbedderOptions,
     Kind,
@@ -117,7 +118,7 @@ class HuggingFaceEmbedder:
                 source = f"the preset for {preset.family}" if preset and modules is None else "its modules.json"
                 raise UsageError(f"{source} determines the pooling. Remove --pooling")
             if options.pooling:
-                preset = ModelPreset("as asked for", "", options.pooling, "--pooling")
+                preset = ModelPreset(AS_ASKED, "", options.pooling, "--pooling")
             if not self._trust_remote_code and has_custom_code(config, modules, preset):
                 raise UsageError(_CUSTOM_CODE)
             lacks_prefixes = Path(model).is_dir() and None in (options.query_prefix, options.code_prefix)
@@ -149,16 +150,7 @@ class HuggingFaceEmbedder:
         Raises:
             UsageError: the model cannot be loaded, or cannot embed the texts.
         """
-        if self._loaded is None:
-            with wrap_errors(self.name, "the model cannot be loaded"):
-                self._loaded = load_model(
-                    self._model,
-                    None if self._by_modules else self._preset,
-                    device=self._device,
-                    trust_remote_code=self._trust_remote_code,
-                )
-                if not self._by_modules:
-                    self._register_modes()
+        self._load()
         with wrap_errors(self.name, "embedding failed"):
             vectors = self._loaded.encode(
                 list(texts),
@@ -173,6 +165,35 @@ class HuggingFaceEmbedder:
                 prompts = [self._prefixes[kind] + text for text in texts]
                 cut = sum(len(ids) > limit for ids in self._loaded.tokenizer(prompts, verbose=False)["input_ids"])
         return EmbeddedTexts(vectors.astype(np.float32), {"cut": cut})
+
+    def truncate(self, codes: Sequence[str]) -> Sequence[str]:
+        """Return the beginning of each snippet, up to the last token that the model reads.
+
+        Models without a limit, and tokenizers that do not report where tokens end, return the snippets unchanged.
+
+        Raises:
+            UsageError: the model cannot be loaded, or its tokenizer fails.
+        """
+        self._load()
+        limit, tokenizer, prefix = self._loaded.max_seq_length, self._loaded.tokenizer, self._prefixes["code"]
+        if not (isinstance(limit, int) and getattr(tokenizer, "is_fast", False)):
+            return codes
+        options = {"truncation": True, "max_length": limit, "return_offsets_mapping": True}
+        with wrap_errors(self.name, "tokenization failed"):
+            texts = (prefix + code for code in codes)
+            return [text[: max(end for _, end in tokenizer(text, **options)["offset_mapping"])] for text in texts]
+
+    def _load(self) -> None:
+        if self._loaded is None:
+            with wrap_errors(self.name, "the model cannot be loaded"):
+                self._loaded = load_model(
+                    self._model,
+                    None if self._by_modules else self._preset,
+                    device=self._device,
+                    trust_remote_code=self._trust_remote_code,
+                )
+                if not self._by_modules:
+                    self._register_modes()
 
     def _register_modes(self) -> None:
         """Register tokens such as `<encoder-only>` in prefixes, which the tokenizer would otherwise split."""

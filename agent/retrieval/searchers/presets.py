@@ -9,11 +9,18 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from agent.errors import UsageError
+from agent.text import one_line
 
 Kind = Literal["query", "code"]
 # How a text vector is formed: from the first token, as the mean over all tokens, from the last token, or by the model.
 Pooling = Literal["cls", "mean", "last", "own"]
+AS_ASKED = "as asked for"
+"""The family in the settings of models whose pooling the user passed."""
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # prompt names in sentence-transformers
 
 
@@ -32,6 +39,24 @@ class EmbedderOptions:
     pooling: Pooling | None = None
     query_prefix: str | None = None
     code_prefix: str | None = None
+
+
+def restore_options(options: EmbedderOptions, settings: Mapping[str, Any]) -> EmbedderOptions:
+    """Return options with those that determine the scores replaced by the recorded settings of a searcher.
+
+    The server and the trust in custom code are never taken from recorded settings, which may come from a stranger.
+
+    Raises:
+        UsageError: the settings are damaged.
+    """
+    prefixes = settings.get("prefixes") or {}
+    try:
+        recorded = {f"{kind}_prefix": prefixes.get(kind) for kind in ("query", "code")}
+        if settings.get("family") == AS_ASKED:
+            recorded["pooling"] = settings["pooling"]
+        return TypeAdapter(EmbedderOptions).validate_python({**vars(options), **recorded})
+    except (AttributeError, KeyError, ValidationError):
+        raise UsageError(f"the recorded settings {one_line(str(settings))} are damaged") from None
 
 
 @dataclass(frozen=True)
