@@ -138,21 +138,23 @@ def score(
     if mutants is not None:
         if ranking or metric or queries or stability or judge != "labels":
             raise UsageError("--mutants cannot be combined with options for scores. Run the command twice.")
-        embedder = EmbedderOptions(**vars(options))
-        score_blindness(folder, mutants, searcher or [], options=embedder, settings=settings, as_json=as_json)
-        return
-    if searcher:
-        raise UsageError("--searcher needs --mutants FILE. To score some searchers only, use: agent retrieval compare")
-    score(
-        folder,
-        ranking or [],
-        metric or [],
-        judge=judge,
-        which=queries,
-        settings=settings,
-        alpha=stability,
-        as_json=as_json,
-    )
+        access = EmbedderOptions(**vars(options))
+        score_blindness(folder, mutants, searcher or [], options=access, settings=settings, as_json=as_json)
+    elif searcher:
+        raise UsageError(
+            "--searcher needs --mutants FILE. To compare some searchers only, use: agent retrieval compare"
+        )
+    else:
+        score(
+            folder,
+            ranking or [],
+            metric or [],
+            judge=judge,
+            which=queries,
+            settings=settings,
+            alpha=stability,
+            as_json=as_json,
+        )
 
 
 @app.command()

@@ -26,6 +26,7 @@ from agent.retrieval.results import LabelSource, RetrievalResult, WhichQueries
 from agent.retrieval.scores import update_comparison, update_scores
 from agent.retrieval.search import import_ranking
 from agent.retrieval.searchers.presets import EmbedderOptions
+from agent.text import Figure
 from agent.views.searchers import build_blindness_figures, build_comparison_figures, build_metric_figures
 
 
@@ -58,12 +59,8 @@ def score(
         scores = update_scores(
             folder, judge=judge, metrics=metrics, which=which, settings=settings, alpha=alpha, progress=steps
         )
-    if as_json:
-        print_json(scores.model_dump(mode="json"))
-    else:
-        print_figures(Console(), build_metric_figures(scores))
-        print_text(Console(), f"scores: {path / SCORES}; scores per query: {SCORES_CSV} and {SCORES_JSONL}")
-    print_notes(folder, scores)
+    place = f"scores: {path / SCORES}; scores per query: {SCORES_CSV} and {SCORES_JSONL}"
+    _print_result(folder, scores, build_metric_figures(scores), place, as_json=as_json)
 
 
 def score_blindness(
@@ -86,12 +83,8 @@ def score_blindness(
         blindness = update_blindness(
             folder, mutants, searchers=searchers, options=options, settings=settings, progress=steps
         )
-    if as_json:
-        print_json(blindness.model_dump(mode="json"))
-    else:
-        print_figures(Console(), build_blindness_figures(blindness))
-        print_text(Console(), f"blindness: {path / BLINDNESS}")
-    print_notes(folder, blindness)
+    place = f"blindness: {path / BLINDNESS}"
+    _print_result(folder, blindness, build_blindness_figures(blindness), place, as_json=as_json)
 
 
 def compare(
@@ -106,12 +99,19 @@ def compare(
     """
     with _open(path) as (folder, steps):
         comparisons = update_comparison(folder, metrics=metrics, searchers=searchers, against=against, progress=steps)
+    place = f"comparison: {path / COMPARISON}"
+    _print_result(folder, comparisons, build_comparison_figures(comparisons), place, as_json=as_json)
+
+
+def _print_result(
+    folder: RetrievalFolder, result: RetrievalResult, figures: Sequence[Figure], place: str, *, as_json: bool
+) -> None:
     if as_json:
-        print_json(comparisons.model_dump(mode="json"))
+        print_json(result.model_dump(mode="json"))
     else:
-        print_figures(Console(), build_comparison_figures(comparisons))
-        print_text(Console(), f"comparison: {path / COMPARISON}")
-    print_notes(folder, comparisons)
+        print_figures(Console(), figures)
+        print_text(Console(), place)
+    print_notes(folder, result)
 
 
 def print_notes(folder: RetrievalFolder, result: RetrievalResult | None = None) -> None:

@@ -44,13 +44,13 @@ JUDGEMENTS = "judgements.tsv"
 JUDGEMENTS_TREC = "judgements.qrels"
 # Name of the retrieval folder inside a run folder.
 RETRIEVAL_FOLDER = "retrieval"
-# Results computed from rankings. They become out of date when rankings change, and all except the blindness when
-# labels change.
+# Results that become out of date when rankings change, and those that also become out of date when labels change.
 RESULTS: Mapping[str, type[RetrievalScores | Comparisons | Blindness]] = {
     SCORES: RetrievalScores,
     COMPARISON: Comparisons,
     BLINDNESS: Blindness,
 }
+LABEL_RESULTS = (SCORES, COMPARISON)
 _REMEDY = "Remove the file if it can be recreated, or choose another folder."
 _MAX_FILE_NAME = 100
 T = TypeVar("T")

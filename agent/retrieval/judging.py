@@ -21,16 +21,7 @@ from agent.datasets.encoding import dumps
 from agent.datasets.reading import read_dataset
 from agent.errors import RunFolderError
 from agent.retrieval.aroma import AromaJudge
-from agent.retrieval.folder import (
-    COMPARISON,
-    JUDGED,
-    JUDGEMENTS,
-    JUDGEMENTS_TREC,
-    POOL,
-    SCORES,
-    RetrievalFolder,
-    format_row,
-)
+from agent.retrieval.folder import JUDGED, JUDGEMENTS, JUDGEMENTS_TREC, LABEL_RESULTS, POOL, RetrievalFolder, format_row
 from agent.retrieval.rankings import encode_id, read_trec
 from agent.retrieval.results import LabelSource
 from agent.runs.store import files
@@ -191,7 +182,7 @@ def write_judgements(folder: RetrievalFolder, annotator: AnnotatorJudgements) ->
     ]
     if rows == list(folder.iterate_judgements()):
         return
-    folder.mark_out_of_date(SCORES, COMPARISON)
+    folder.mark_out_of_date(*LABEL_RESULTS)
     with replacing(folder.path / JUDGEMENTS_TREC) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{encode_id(query)} 0 {encode_id(code)} {grade}\n" for query, code, grade, _ in rows)
     with replacing(folder.path / JUDGEMENTS) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:

@@ -135,30 +135,24 @@ class SearcherBlindness(Frozen):
     """The blindness of one searcher.
 
     `ties` counts contrasts that tie under their own query. `truncated_ties` counts those whose snippets are equal up
-    to the model's limit. It is None if the searcher does not report where it truncates.
-    `without_crashes` excludes mutants that only raise exceptions. `kinds` maps kinds of change to their figures.
+    to the model's limit. It is None if the searcher does not report where it truncates. `groups` has the figures of
+    each kind of change, and of all contrasts except mutants that only raise exceptions (`all except crashes`).
     """
 
     searcher: str
     ties: Count
     truncated_ties: Count | None
     total: BlindnessFigures
-    without_crashes: BlindnessFigures | None
-    kinds: Mapping[str, BlindnessFigures]
+    groups: Mapping[str, BlindnessFigures]
 
 
 class Blindness(RetrievalResult):
-    """Whether searchers prefer right code to mutants of it, and whether they need the query to do so.
+    """Whether searchers prefer right code to mutants of it, and whether that depends on the query.
 
-    `mutants` is the name of the file. `queries`, `functions` and `contrasts`
-    count what was measured. `equivalent` counts mutants that were excluded because they equal right code of their
-    query. `wrong_queries` is the maximum number of wrong queries per function.
+    `mutants` is the name of the file. `equivalent` counts mutants that were excluded because they equal right code of
+    their query.
     """
 
     mutants: str
-    contrasts: Count
-    functions: Count
     equivalent: Count
-    wrong_queries: Count
-    code_view: str
     searchers: tuple[SearcherBlindness, ...]

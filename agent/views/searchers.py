@@ -6,14 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from agent.retrieval.folder import BLINDNESS, COMPARISON, SCORES, RankingRecord, RetrievalFolder
-from agent.retrieval.results import (
-    Blindness,
-    BlindnessFigures,
-    Comparisons,
-    MetricValue,
-    RetrievalScores,
-    SearcherComparison,
-)
+from agent.retrieval.results import Blindness, Comparisons, RetrievalScores, SearcherComparison
 from agent.retrieval.significance import Stability
 from agent.text import Figure, Table, build_figure, build_table, plural
 from agent.views.charts import Chart, Dot, build_dot, draw_intervals, draw_lines, format_label
@@ -115,32 +108,24 @@ def _build_differences(level: float, metric: str, group: Iterator[SearcherCompar
 
 def build_blindness_figures(blindness: Blindness) -> list[Figure]:
     """Return how often searchers prefer right code to mutants: in total, and by kind of change."""
-    searchers, columns = blindness.searchers, ("accuracy", "wrong query", "gap")
-    totals = [(own.searcher, *_list_shares(own.total), own.total.gap_difference) for own in searchers]
-    ties = [(own.searcher, own.ties, own.truncated_ties) for own in searchers]
-    tables = [
-        build_table(("searcher", *columns, "gap minus first"), totals),
-        build_table(("searcher", "ties", "ties by truncation"), ties),
-    ]
+    searchers, level = blindness.searchers, blindness.level
+    totals = ((own.searcher, own.total.gap_difference, own.ties, own.truncated_ties) for own in searchers)
+    tables = [build_table(("searcher", "gap minus first", "ties", "ties by truncation"), totals)]
     for own in searchers:
-        groups = {"all except crashes": own.without_crashes, **own.kinds}
-        rows = [(kind, *_list_shares(group), group.contrasts) for kind, group in groups.items() if group is not None]
-        tables.append(build_table((own.searcher, *columns, "contrasts"), rows))
-    excluded = f" {plural(blindness.equivalent, 'mutant')} equal right code and are excluded."
+        rows = (
+            (name, group.accuracy, group.wrong_query_accuracy, group.gap, group.contrasts)
+            for name, group in {"all": own.total, **own.groups}.items()
+        )
+        tables.append(build_table((own.searcher, "accuracy", "wrong query", "gap", "contrasts"), rows))
     text = (
-        f"{plural(blindness.contrasts, 'contrast')} of {plural(blindness.functions, 'function')} from "
-        f"{blindness.mutants}. Accuracy is the share of contrasts whose right code scores above a mutant of it. Ties "
-        "count as one half. The gap is the accuracy minus the accuracy with a wrong query, or minus .5 if that is "
+        f"Accuracy is the share of the contrasts in {blindness.mutants} whose right code scores above a mutant of it. "
+        "Ties count as one half. The gap is the accuracy minus the accuracy with a wrong query, or minus .5 if that is "
         "higher. At a gap of 0 or below, the searcher does not use the query to prefer right code. The "
-        f"{blindness.level:.0%} intervals in brackets are computed by bootstrap over functions (seed {blindness.seed}, "
-        f"{blindness.resamples:,} resamples).{excluded if blindness.equivalent else ''}"
+        f"{level:.0%} intervals in brackets are computed by bootstrap over functions (seed {blindness.seed}, "
+        f"{blindness.resamples:,} resamples). Mutants equal to right code are excluded ({blindness.equivalent:,})."
     )
     dots = [build_dot(own.searcher, own.total.gap.mean, own.total.gap.interval) for own in searchers]
-    return [build_figure("Blindness", text, _draw_intervals(dots, "Gap", blindness.level, 0.0), tables)]
-
-
-def _list_shares(figures: BlindnessFigures) -> tuple[MetricValue, ...]:
-    return figures.accuracy, figures.wrong_query_accuracy, figures.gap
+    return [build_figure("Blindness", text, _draw_intervals(dots, "Gap", level, 0.0), tables)]
 
 
 def _build_trainings(folder: RetrievalFolder) -> Iterator[Figure]:

@@ -21,6 +21,7 @@ from tests.cli.commands import Commands, make_environment
 from tests.cli.processes import wait_until
 from tests.disks import remount, tiny_disk
 from tests.retrieval.pooled import CODES, QUERIES, make_folder, write_benchmark
+from tests.retrieval.test_blindness import FUNCTIONS, write_mutants
 from tests.views.runs import HOSTILE
 
 BENCHMARK = ("queries.jsonl", "--codes", "codes.jsonl", "-o", "r")
@@ -229,6 +230,24 @@ class TestScore:
         folder = make_folder(agent.folder, {})
         assert "agent retrieval run" in agent("retrieval", "score", folder).err
         assert "none" in agent.check_refused("agent retrieval run", "retrieval", "score", "none")
+
+    def test_mutants_measure_blindness_instead_of_scores(self, ranked: Commands) -> None:
+        write_mutants(ranked.folder / "m.jsonl", *FUNCTIONS)
+        result = ranked("retrieval", "score", "r", "--mutants", "m.jsonl")
+        assert re.search(r"^bm25 +accuracy +wrong query +gap +contrasts$", result.out, re.MULTILINE)
+        command = ("retrieval", "score", "r", "--mutants", "m.jsonl", "--searcher", "bm25-lucene", "--searcher", "bm25")
+        document = ranked(*command, "--json").json
+        assert document == read_document(ranked, "blindness")
+        assert [row["searcher"] for row in document["searchers"]] == ["bm25-lucene", "bm25"]
+        assert [row["total"]["gap_difference"] for row in document["searchers"]] == [
+            None,
+            {"mean": 0, "interval": None},
+        ]
+        assert not (ranked.folder / "r" / "scores.json").exists()
+        assert "score --mutants" in ranked("retrieval", "run", *BENCHMARK, "--searcher", "tfidf").err
+        ranked.check_refused("--mutants", *command, "--metric", "RR")
+        ranked.check_refused("--mutants", "retrieval", "score", "r", "--searcher", "bm25")
+        ranked.check_refused("none.jsonl", "retrieval", "score", "r", "--mutants", "none.jsonl")
 
 
 class TestCompare:

@@ -8,14 +8,18 @@ import pytest
 
 from agent.errors import RunFolderError
 from agent.evaluation.statistics import BootstrapSettings
+from agent.retrieval.blindness import update_blindness
 from agent.retrieval.folder import RankingRecord, RetrievalFolder, open_for_writing
 from agent.retrieval.results import Comparisons, RetrievalScores
 from agent.retrieval.scores import update_comparison, update_scores
+from agent.retrieval.searchers.registry import make_searcher
 from agent.retrieval.searchers.trained import DataRecord, EpochRecord, TrainingRecord
 from agent.runs.store.run_view import load_run
 from agent.views.report import Report, write_section
 from agent.views.searchers import build_searcher_cards, build_searcher_figures
 from tests.retrieval.pooled import RANKINGS, add_rankings, make_folder
+from tests.retrieval.test_blindness import FUNCTIONS, write_mutants
+from tests.retrieval.test_search import add_searcher_ranking
 from tests.views.browsing import ReportOpener
 from tests.views.reading import ReportPage
 from tests.views.runs import HOSTILE, make_pairs, make_run
@@ -61,6 +65,17 @@ def test_the_page_contains_every_difference_of_the_comparison(tmp_path: Path) ->
         (row,) = page.get_figure(f"Differences in {pair.metric}")["tables"][0]["rows"]
         assert row[:2] == [f"{pair.first} − {pair.second}", f"{pair.difference:+.3f}"]
         assert row[-1] == f"{pair.better}:{pair.worse}:{pair.equal}"
+
+
+def test_the_page_contains_the_blindness_by_kind_of_change(tmp_path: Path) -> None:
+    add_searcher_ranking(make_searcher("bm25"), tmp_path / "r")
+    with open_for_writing(tmp_path / "r") as folder:
+        blindness = update_blindness(folder, write_mutants(tmp_path / "m.jsonl", *FUNCTIONS))
+    figure = ReportPage(write_page(folder)).get_figure("Blindness")
+    assert figure["chart"]["traces"][0]["x"] == [searcher.total.gap.mean for searcher in blindness.searchers]
+    assert [row[:4] for row in figure["tables"][1]["rows"]] == [
+        [name, "1.000", "0.500", "0.500"] for name in ("all", "all except crashes", "k")
+    ]
 
 
 def write_page_with_training(folder_path: Path) -> Path:

@@ -42,20 +42,19 @@ class EmbedderOptions:
 
 
 def restore_options(options: EmbedderOptions, settings: Mapping[str, Any]) -> EmbedderOptions:
-    """Return options with those that determine the scores replaced by the recorded settings of a searcher.
+    """Return options with those that affect scores replaced by the recorded settings of a searcher.
 
-    The server and the trust in custom code are never taken from recorded settings, which may come from a stranger.
+    A server or trust in custom code is never taken from settings, which may come from a stranger.
 
     Raises:
         UsageError: the settings are damaged.
     """
-    prefixes = settings.get("prefixes") or {}
+    prefixes, pooling = settings.get("prefixes", {}), settings.get("pooling")
+    recorded = {"pooling": pooling if settings.get("family") == AS_ASKED else None}
     try:
-        recorded = {f"{kind}_prefix": prefixes.get(kind) for kind in ("query", "code")}
-        if settings.get("family") == AS_ASKED:
-            recorded["pooling"] = settings["pooling"]
+        recorded |= {f"{kind}_prefix": prefixes.get(kind) for kind in ("query", "code")}
         return TypeAdapter(EmbedderOptions).validate_python({**vars(options), **recorded})
-    except (AttributeError, KeyError, ValidationError):
+    except (AttributeError, ValidationError):
         raise UsageError(f"the recorded settings {one_line(str(settings))} are damaged") from None
 
 
