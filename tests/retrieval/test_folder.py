@@ -19,7 +19,7 @@ from agent.errors import RunFolderError
 from agent.evaluation.statistics import BootstrapSettings
 from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.folder import (
-    RESULTS,
+    LABEL_RESULTS,
     BenchmarkSource,
     RankingRecord,
     RetrievalFolder,
@@ -90,7 +90,7 @@ def test_a_complete_ranking_marks_scores_and_comparison_as_out_of_date(tmp_path:
     update_comparison(folder)
 
     def read_states() -> list[bool]:
-        return [json.loads((folder.path / name).read_text())["out_of_date"] for name in RESULTS]
+        return [json.loads((folder.path / name).read_text())["out_of_date"] for name in LABEL_RESULTS]
 
     def check(file: TextIO) -> RankingRecord:
         assert read_states() == [False, False]
@@ -103,7 +103,7 @@ def test_a_complete_ranking_marks_scores_and_comparison_as_out_of_date(tmp_path:
     assert read_states() == [True, True]
     assert RetrievalFolder(folder.path).rankings["two"] == RECORD
     outdated = [note.split()[0] for note in folder.describe_out_of_date_results()]
-    assert outdated == [str(folder.path / name) for name in RESULTS]
+    assert outdated == [str(folder.path / name) for name in LABEL_RESULTS]
     update_scores(folder, settings=BootstrapSettings(resamples=100))
     assert read_states() == [False, True]
 
