@@ -310,10 +310,10 @@ class Language:
         return functions[0].code if len(functions) == 1 and functions[0].docstring else code
 
     def reformat(self, code: str) -> str:
-        """Return code in the formatting of this language's mutants, which is the code itself by default.
+        """Return code in the formatting of its mutants, so that formatting does not tell them apart.
 
         Raises:
-            ValueError: the code cannot be parsed.
+            ValueError: the code does not parse.
         """
         return code
 

@@ -238,7 +238,7 @@ def update_blindness(
         ExtraMissing, StorageError, RunStopped: see `Searcher`.
     """
     folder.check_searchers(searchers)
-    selected = list(searchers or folder.rankings)
+    selected = list(dict.fromkeys(searchers or folder.rankings))
     names = [name for name in selected if folder.rankings[name].kind == "searched"]
     notes = [f"{name} was imported and cannot be run" for name in selected if name not in names]
     if not names:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -12,9 +11,9 @@ from agent.languages.python import cases, dependencies, in_module
 from agent.languages.python.functions import find_functions
 from agent.languages.python.insertion import MARKER, place_snippet
 from agent.languages.python.inspection import examine
-from agent.languages.python.mutants import create_mutants
+from agent.languages.python.mutants import create_mutants, reformat
 from agent.languages.python.reporting import PythonBlame
-from agent.languages.python.source import PYTHON_VERSION, NewerSyntax, TooLarge, Unparsable, normalise, parse
+from agent.languages.python.source import PYTHON_VERSION, NewerSyntax, TooLarge, Unparsable, normalise
 from agent.languages.python.spans import extract_view
 from agent.languages.reporting import build_report
 from agent.sandbox.base import SENTINEL, RunResult, SandboxJob
@@ -94,12 +93,7 @@ class PythonLanguage(Language):
 
     extract_view = staticmethod(extract_view)
 
-    def reformat(self, code: str) -> str:
-        """Return code as `ast.unparse` writes it, which removes comments."""
-        try:
-            return ast.unparse(parse(normalise(code)))
-        except RecursionError as error:
-            raise TooLarge("it is too deeply nested") from error
+    reformat = staticmethod(reformat)
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
         """Return mutants: first replacements that cannot be right, then copies of the snippet with small changes."""

@@ -16,6 +16,7 @@ from agent.languages.python.source import (
     find_fragment_reason,
     is_generator,
     iterate_bindings,
+    normalise,
     parse,
     walk_scope,
 )
@@ -42,6 +43,14 @@ def create_mutants(code: str, limit: int) -> tuple[Mutation, ...]:
         return tuple(islice(_iterate_distinct(code), limit))
     except (Unparsable, RecursionError, MemoryError):
         return ()
+
+
+def reformat(code: str) -> str:
+    """Return code as mutants are written: unparsed. See `Language.reformat`."""
+    try:
+        return ast.unparse(parse(normalise(code)))
+    except (RecursionError, MemoryError) as error:
+        raise Unparsable("it is too deeply nested") from error
 
 
 def _iterate_distinct(code: str) -> Iterator[Mutation]:
