@@ -14,6 +14,7 @@ from agent.cli.corpus_options import (
     DecontaminateOptions,
     FillOptions,
     Force,
+    MutateOptions,
     QueriesOptions,
     SplitOptions,
     StackExchangeOptions,
@@ -129,6 +130,27 @@ def fill(
     from agent.cli.corpus_fill import run
 
     run(run_folder, out, variant, snippets_per_query, force=force, options=options)
+
+
+@app.command()
+@add_options
+def mutate(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="RUN|CODES", help="Run folder, or file of `agent corpus code` or of labelled pairs."),
+    ],
+    out: OutFile,
+    *,
+    options: MutateOptions,
+) -> None:
+    """Make small changes to right code, and keep those that a check proves wrong.
+
+    For a run, the check of a match is its recorded test program. For Python functions, inputs are the check. Mutants
+    that survive are listed in FILE.removed.jsonl.
+    """
+    from agent.cli.corpus_mutate import run
+
+    run(source, out, options)
 
 
 @app.command()

@@ -8,7 +8,18 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli.options import AsJson, CallOptions, Codes, Formats, Language, Map, RunOptions, SearcherOptions, Split
+from agent.cli.options import (
+    AsJson,
+    CallOptions,
+    Codes,
+    Formats,
+    Language,
+    Map,
+    ReplayOptions,
+    RunOptions,
+    SearcherOptions,
+    Split,
+)
 
 Force = Annotated[bool, typer.Option("--force", help="Replace existing output.")]
 
@@ -50,6 +61,15 @@ class CodeOptions:
     field_map: Map = None
     force: Force = False
     as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class MutateOptions(ReplayOptions):
+    """Options for `agent corpus mutate`."""
+
+    mutants: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of mutants per snippet.")] = 20
+    field_map: Map = None
+    force: Force = False
 
 
 @dataclass(frozen=True)

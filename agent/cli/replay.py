@@ -99,7 +99,7 @@ def _replay(
     view: RunView, groups: Sequence[tuple[RecordedSandbox, list[Key]]], options: ReplayOptions, console: Console
 ) -> _Outcomes:
     outcomes = _Outcomes()
-    configs = [_build_config(options, sandbox, len(keys)) for sandbox, keys in groups]
+    configs = [build_replay_config(options, sandbox, len(keys)) for sandbox, keys in groups]
 
     async def replay() -> None:
         done, total = 0, sum(len(keys) for _, keys in groups)
@@ -126,7 +126,7 @@ def _replay(
     return outcomes
 
 
-def _build_config(options: ReplayOptions, sandbox: RecordedSandbox, executions: int) -> Config:
+def build_replay_config(options: ReplayOptions, sandbox: RecordedSandbox, executions: int) -> Config:
     """Return the recorded settings, changed by the assignments on the command line."""
     recorded = sandbox.config
     settings: dict[str, Any] = {f"sandbox.{name}": value for name, value in recorded.sandbox.model_dump().items()}

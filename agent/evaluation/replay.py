@@ -10,7 +10,7 @@ from typing import Literal
 from agent.config import Config
 from agent.errors import DependencyUnavailable, LockUnavailable, NotReplayable, PairError, UnsupportedLanguage
 from agent.evaluation.recorded import Difference, RecordedExecution, RecordedSandbox, compare_reports, read_execution
-from agent.languages.base import MalformedProgram
+from agent.languages.base import MalformedProgram, Program
 from agent.languages.registry import Languages
 from agent.runs.store.annotations import Key
 from agent.runs.store.run_view import RunView
@@ -110,6 +110,20 @@ class Replayer:
             if key is not None:
                 self._backend.environments.release(key)
         return replace(result, differences=differences, cause=cause, notes=(*notes, *result.notes))
+
+    async def run_variants(self, recorded: RecordedExecution, programs: Sequence[Program]) -> list[TestReport]:
+        """Run other programs under the conditions of a recorded execution, each in a fresh sandbox.
+
+        Raises:
+            NotReplayable, LockUnavailable, UnsupportedLanguage, SandboxError: see `replay`.
+        """
+        environment, _ = await self._acquire_environment(recorded)
+        key = None if environment is None else environment.key
+        try:
+            return [(await self._run_program(replace(recorded, program=own), key)).report for own in programs]
+        finally:
+            if key is not None:
+                self._backend.environments.release(key)
 
     def replay_all(self, keys: Sequence[Key]) -> AsyncGenerator[ReplayResult | ReplayFailure, None]:
         """Replay the last execution for each pair and round in `keys`. Yield results in completion order.

@@ -25,6 +25,7 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
         "python_harness",
         "python_forks",
     ),
+    "python_calls": ("python_inputs", "python_calls"),
 }
 """The files that form each source, in order. They are concatenated and sent as one text."""
 

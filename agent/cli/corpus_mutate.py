@@ -1,0 +1,141 @@
+"""Implements `agent corpus mutate`, which makes mutants of right code and proves that they are wrong."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from contextlib import aclosing
+from functools import partial
+from pathlib import Path
+
+from agent.cli.corpus_options import MutateOptions
+from agent.cli.interrupts import run_interruptible
+from agent.cli.progress import Steps
+from agent.cli.replay import build_replay_config
+from agent.cli.running import check_corpus_output, stoppable
+from agent.cli.settings import ChosenSettings
+from agent.cli.text import Console, print_json, print_table, print_text
+from agent.corpus.labelled import LabelledPair, read_labelled
+from agent.corpus.mutate import Checked, MutationSummary, find_passed, mutate_codes, mutate_recorded
+from agent.corpus.output import CorpusWriter, get_removed_path, open_output
+from agent.errors import NotReplayable, UsageError
+from agent.evaluation.recorded import group_by_sandbox
+from agent.evaluation.replay import Replayer
+from agent.runs.store import files
+from agent.runs.store.run_view import RunView, load_run
+from agent.sandbox.select import LOCKED_BACKENDS, choose
+from agent.streams import run_concurrently
+from agent.text import build_table
+from agent.types import Pair
+
+
+def run(source: Path, out: Path, options: MutateOptions) -> None:
+    """Write the right code and the killed mutants, and print a summary.
+
+    Raises:
+        UsageError: the source cannot be read, or an output file must not be written.
+        SandboxUnavailable: no sandbox works on this machine.
+        typer.Exit: the command stopped early, and wrote no files.
+    """
+    check_corpus_output(out, [source], force=options.force)
+    notes, summary = Console(stderr=True), MutationSummary()
+    with stoppable(notes, "No output was written."), open_output(out) as writer:
+        if (source / files.ANNOTATIONS).is_file():
+            if options.field_map:
+                raise UsageError("--map: a run has no fields to map. Remove --map.")
+            with load_run(source) as view:
+                run_interruptible(_mutate_run(view, options, notes, summary, writer))
+        else:
+            items = [*read_labelled(source, options.field_map, codes_alone=True)]
+            run_interruptible(_mutate_codes(items, options, notes, summary, writer))
+    if options.as_json:
+        paths = {"out": str(out), "removed_out": str(get_removed_path(out))}
+        print_json({**paths, **vars(summary), "removed": dict(writer.removed.most_common())})
+    else:
+        _print(out, summary, writer)
+
+
+class _Progress(Steps):
+    """Shows how many mutants were killed and how many survived."""
+
+    def __init__(self, console: Console, summary: MutationSummary, total: int) -> None:
+        super().__init__(console)
+        self._summary, self._total = summary, total
+
+    def update(self) -> None:
+        self.detail = f"killed:{self._summary.killed:,} survived:{self._summary.survived:,}"
+        self("checking mutants", self._summary.read, self._total)
+
+
+async def _mutate_codes(
+    items: Sequence[LabelledPair],
+    options: MutateOptions,
+    notes: Console,
+    summary: MutationSummary,
+    writer: CorpusWriter,
+) -> None:
+    config = ChosenSettings(notes, options).config
+    backend = await choose(config.sandbox, partial(print_text, notes))
+    try:
+        with _Progress(notes, summary, len(items)) as steps:
+            checks = mutate_codes(items, backend, limit=options.mutants, concurrency=options.concurrency)
+            async with aclosing(checks) as results:
+                async for checked in results:
+                    summary.add(checked, "inputs", writer)
+                    steps.update()
+    finally:
+        await backend.close()
+
+
+async def _mutate_run(
+    view: RunView, options: MutateOptions, notes: Console, summary: MutationSummary, writer: CorpusWriter
+) -> None:
+    pairs, segments = dict[str, tuple[Pair, int]](), dict[tuple[str, int], int]()
+    for pair, number, reason in find_passed(view):
+        if reason:
+            summary.add(Checked(pair, reason), "program", writer)
+        else:
+            history = view.evidence(pair.id, number)
+            pairs[pair.id] = pair, number
+            segments[pair.id, number] = 0 if history is None else history.segment or 0
+    if not pairs:
+        raise NotReplayable(f"{view.path}: no pair has label 1 and a test that passed")
+    total = summary.read + len(pairs)
+    with _Progress(notes, summary, total) as steps:
+        for sandbox, keys in group_by_sandbox(view.manifest, segments):
+            config = build_replay_config(options, sandbox, len(keys))
+            backend = await choose(config.sandbox, partial(print_text, notes), backends=LOCKED_BACKENDS)
+            try:
+                await sandbox.require_toolchains(backend)
+                replayer = Replayer(view, backend, sandbox, config=config, concurrency=options.concurrency)
+                for note in replayer.notes:
+                    print_text(notes, f"note: {note}")
+
+                async def check(key: tuple[str, int], replayer: Replayer = replayer) -> Checked:
+                    return await mutate_recorded(view, replayer, *pairs[key[0]], options.mutants)
+
+                checks = run_concurrently(keys, check, concurrency=options.concurrency, ordered=True)
+                async with aclosing(checks) as results:
+                    async for checked in results:
+                        summary.add(checked, "program", writer)
+                        steps.update()
+            finally:
+                await backend.close()
+
+
+def _print(out: Path, summary: MutationSummary, writer: CorpusWriter) -> None:
+    console = Console()
+    rows = {
+        "snippets": summary.read,
+        "with a check and mutants": summary.checked,
+        "with killed mutants": summary.with_killed,
+        "mutants": summary.mutants,
+        "killed": summary.killed,
+        "killed by exceptions only": summary.crashes,
+        **{f"killed: {kind}": count for kind, count in summary.kinds.most_common()},
+        **{f"removed: {reason}": count for reason, count in writer.removed.most_common()},
+    }
+    print_table(console, build_table(("mutants", "count"), rows.items()))
+    print_text(console, f"pairs: {out}\nremoved: {get_removed_path(out)}")
+    if summary.killed:
+        print_text(console, f"Next: agent retrieval score RETRIEVAL --mutants {shlex.quote(str(out))}")

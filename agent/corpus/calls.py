@@ -1,0 +1,92 @@
+"""Calls Python functions with many inputs in a sandbox, and reads the results. The snippets may be hostile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+from agent.sandbox.base import ReportLine, SandboxJob
+from agent.sandbox.inside import read_source
+from agent.sandbox.session import SandboxSession
+
+RAN, DIED = "ran", "process died"
+_SECONDS, _SECONDS_PER_FUNCTION = 30, 10
+_STATUSES = {
+    *(RAN, "too few results", "flaky", "timed out", "arguments", "uses self", "unknown names", "not one function"),
+    *("does not parse", "does not load"),
+}
+
+
+class CallResult(NamedTuple):
+    """The result of a call in its canonical form, cut to 200 characters. `digest` is that of the whole form.
+
+    `input` has one expression for each argument, one on each line. If results were expected, `input` is the number of
+    the input. `outcome` is `value`, `same` (None or an argument), `raised`, `timeout` or `memory`.
+    """
+
+    input: str
+    outcome: str
+    digest: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The results of a function. They are empty unless the status is `RAN`."""
+
+    status: str
+    results: tuple[CallResult, ...] = ()
+
+
+@dataclass(frozen=True)
+class CallTask:
+    """Functions to call with the same inputs. Without inputs, there is one function, and inputs are chosen for it.
+
+    `like` is code with the arguments of the functions, and with examples in its docstring. `expected` contains the
+    outcome and the digest for each input. With it, only the first different result of each outcome is reported.
+    """
+
+    functions: Sequence[str]
+    like: str
+    inputs: Sequence[str] | None = None
+    expected: Sequence[tuple[str, str]] | None = None
+
+
+async def run_tasks(session: SandboxSession, tasks: Sequence[CallTask], environment: str | None) -> list[list[Calls]]:
+    """Return the calls of each function of each task. Each task runs alone if the sandbox stops on all of them.
+
+    Raises:
+        SandboxError: every sandbox failed.
+    """
+    count = sum(len(task.functions) for task in tasks)
+    program = json.dumps([asdict(task) for task in tasks])
+    job = SandboxJob(
+        harness=read_source("python_calls"),
+        program=program,
+        environment=environment,
+        timeout=_SECONDS + _SECONDS_PER_FUNCTION * count,
+    )
+    result = await session.run(job)
+    if result.clean:
+        calls = _read_calls(result.records, len(tasks))
+        if all(len(own) == len(task.functions) for own, task in zip(calls, tasks, strict=True)):
+            return calls
+    await session.renew()
+    if len(tasks) == 1:
+        return [[Calls(DIED)] * count]
+    return [calls for task in tasks for calls in await run_tasks(session, [task], environment)]
+
+
+def _read_calls(records: Sequence[ReportLine], tasks: int) -> list[list[Calls]]:
+    calls: list[list[Calls]] = [[] for _ in range(tasks)]
+    results: list[CallResult] = []
+    for record in reversed(records):
+        if record.kind == "result":
+            results.append(CallResult(record.name, record.outcome, record.error_type, record.message))
+        elif record.kind == "function":
+            status = record.outcome if record.outcome in _STATUSES else DIED
+            calls[int(record.name)].append(Calls(status, tuple(reversed(results)) if status == RAN else ()))
+            results = []
+    return [own[::-1] for own in calls]

@@ -1,0 +1,380 @@
+"""Calls functions with many inputs and reports the results in a canonical form.
+
+The job's program is a JSON list of tasks. Each task has `functions` (sources with one function each), `inputs` (see
+`python_inputs.py`) and `expected` (an outcome and a digest for each input). Without `inputs`, they are chosen for the
+only function, which then runs twice. Of the results that differ from the expected ones, only the first one with each
+outcome is reported. The functions have the arguments of `like`, which is the only function unless it is set.
+
+This process never executes a snippet. Each function runs in a fork that cannot fork, without the report's descriptor,
+and in a new folder with the same files. A fork returns its results in shared memory, so none of its descriptors leads
+anywhere. A snippet shares its interpreter with the code that describes its results. It could forge its own results, but
+no others.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import fractions
+import io
+import json
+import mmap
+import os
+import re
+import resource
+import signal
+import sys
+import time
+import types
+from _blake2 import blake2b
+from contextlib import suppress
+from importlib import import_module
+from itertools import islice, zip_longest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
+
+    from agent.sandbox.inside.python_inputs import OLD, Signature, Unfit
+
+    Result = tuple[str, str, str]
+
+CPU_SECONDS, SECONDS, FORK_SECONDS = 0.15, 1.0, 4.0
+"""Limits of a call in CPU time and in real time, and of a fork in real time."""
+SLOW_SECONDS = 0.05
+"""Inputs with slower calls are not chosen, so that the limits seldom decide."""
+MAX_FUTILE, MAX_TIMEOUTS = 800, 4
+MAX_INFORMATIVE, MAX_OTHER, MIN_DISTINCT = 60, 20, 3
+MAX_ITEMS, MAX_NODES, MAX_DEPTH, MAX_CHARACTERS, MAX_TEXT = 50, 400, 6, 2000, 200
+MEMORY = 1 << 20
+FOLDER = "values"
+FILES = {
+    "f.txt": "first line\nsecond line 2\n\nlast: x=3\n",
+    "d.json": '{"a": 1, "b": [1, 2]}',
+    "t.csv": "a,b\n1,2\n3,4\n",
+}
+ADDRESS = re.compile(r"\bat 0x[0-9a-f]+")
+ITERATORS = "dict_keys", "dict_values", "dict_items", "map", "filter", "zip", "generator", "deque"
+PRINTED = "datetime", "date", "time", "timedelta", "Decimal", "Fraction", "complex", "Match", "UUID"
+"""Types of standard libraries that are described by their text. The harness imports none of these libraries."""
+
+
+class TimeLimit(BaseException):
+    """Raised in a call that takes too long."""
+
+
+class Node:
+    """A node of a tree or a linked list."""
+
+    def __init__(self, value: Any, left: Any = None, right: Any = None) -> None:
+        self.value = self.val = self.data = value
+        self.left, self.right, self.next = left, right, left
+        self.children = [child for child in (left, right) if child is not None]
+
+
+class Receiver:
+    """The `self` of a method."""
+
+
+def describe(value: Any, depth: int = 0, nodes: list[None] | None = None) -> str:
+    """Return the canonical form of a value. Numbers of all types have the same form, and so have sequences."""
+    nodes = [] if nodes is None else nodes
+    nodes.append(None)
+    kind = type(value)
+    name: str = kind.__name__
+    if depth > MAX_DEPTH or len(nodes) > MAX_NODES:
+        return "..."
+    if hasattr(kind, "tolist") and hasattr(kind, "dtype"):
+        return describe(value.tolist(), depth, nodes)
+
+    def describe_all(items: Iterable[Any]) -> list[str]:
+        return [describe(item, depth + 1, nodes) for item in islice(items, MAX_ITEMS)]
+
+    if isinstance(value, dict):
+        return "{%s}" % ", ".join(sorted(": ".join(describe_all(item)) for item in islice(value.items(), MAX_ITEMS)))
+    if isinstance(value, (set, frozenset)):
+        return "{%s}" % ", ".join(sorted(describe_all(value)))
+    if isinstance(value, (list, tuple, range)) or name in ITERATORS or hasattr(kind, "__next__"):
+        return "[%s]" % ", ".join(describe_all(value))
+    return describe_atom(value, name) or "%s(%s)" % (name, describe(getattr(value, "__dict__", {}), depth, nodes))
+
+
+def describe_atom(value: Any, name: str) -> str:
+    """Return the canonical form of a value without parts, or an empty text."""
+    if value is None or isinstance(value, bool):
+        return str(value)
+    if isinstance(value, (int, float)):
+        return "%.9g" % value if isinstance(value, float) or abs(value) < 1 << 50 else hex(value)[:MAX_CHARACTERS]
+    if isinstance(value, (str, bytes, bytearray)):
+        return repr(value[:MAX_CHARACTERS])
+    if isinstance(value, (type, types.FunctionType, types.ModuleType)):
+        return "<%s>" % value.__name__
+    if isinstance(value, io.StringIO):
+        return "StringIO(%r)" % value.getvalue()[:MAX_CHARACTERS]
+    return "%s(%s)" % (name, value) if name in PRINTED else ""
+
+
+class Caller:
+    """Calls the function of a snippet. Executes the snippet, so it belongs in a fork."""
+
+    def __init__(self, code: str, signature: Signature) -> None:
+        self.signature = signature
+        namespace: dict[str, Any] = {"__name__": "snippet"}
+        for name, (module, attribute) in signature.names.items():
+            try:
+                imported = import_module(module) if module else None
+                namespace[name] = getattr(imported, attribute) if module and attribute else imported or OLD[name]
+            except (ImportError, AttributeError):
+                raise Unfit("unknown names") from None
+        self.values = {
+            "Node": Node,
+            "np": sys.modules.get("numpy"),
+            "datetime": datetime,
+            "decimal": decimal,
+            "fractions": fractions,
+            "io": io,
+        }
+        self.compiled: dict[str, Any] = {}
+        self.descriptions: dict[str, str] = {}
+        self.armed = self.expired = False
+        signal.signal(signal.SIGPROF, self.expire)
+        signal.signal(signal.SIGALRM, self.expire)
+        exec(compile(code, "snippet", "exec", dont_inherit=True), namespace)
+        function = namespace[signature.function.name]
+        self.function = getattr(function, "fget", None) or getattr(function, "__func__", function)
+
+    def expire(self, *_: object) -> None:
+        if self.armed:
+            self.expired = True
+            raise TimeLimit
+
+    def evaluate(self, expression: str) -> Any:
+        if expression not in self.compiled:
+            self.compiled[expression] = compile(expression, "input", "eval", dont_inherit=True)
+        return eval(self.compiled[expression], self.values)
+
+    def describe_input(self, expression: str) -> str:
+        """Return the description of an argument, or an empty text for an iterator, which a description would end."""
+        if expression not in self.descriptions:
+            value = self.evaluate(expression)
+            self.descriptions[expression] = "" if hasattr(value, "__next__") else describe(value)
+        return self.descriptions[expression]
+
+    def call(self, input: str) -> tuple[str, str]:
+        """Call the function with new arguments. Return the outcome and the description.
+
+        The outcome is `value`, `same` (None or an argument, which says little), `raised`, `timeout` or `memory`.
+        """
+        expressions = input.split("\n")
+        options = dict(text.split("=", 1) for text in expressions[len(self.signature.arguments) :])
+        before = [self.describe_input(text) for text in expressions[: len(self.signature.arguments)]]
+        values = [self.evaluate(text) for text in expressions[: len(self.signature.arguments)]]
+        keywords = {name: self.evaluate(text) for name, text in options.items()}
+        arguments = values
+        if self.signature.is_method:
+            receiver, count = Receiver(), len(self.signature.attributes)
+            vars(receiver).update(zip(self.signature.attributes, values))
+            arguments = [receiver, *values[count:]]
+            values, before = [*values, receiver], [*before, describe(receiver)]
+        for name in ("random", "numpy.random"):
+            if name in sys.modules:
+                sys.modules[name].seed(0)
+        return self.observe(lambda: self.function(*arguments, **keywords), values, before)
+
+    def observe(self, call: Callable[[], Any], values: list[Any], before: list[str]) -> tuple[str, str]:
+        sys.stdout = printed = io.StringIO()
+        self.expired, self.armed = False, True
+        try:
+            try:
+                set_timers(CPU_SECONDS, SECONDS)
+                result = describe(call())
+                after = [text and describe(value) for value, text in zip(values, before)]
+                text = printed.getvalue()
+            finally:
+                self.armed = False
+        except BaseException as error:
+            self.armed = False
+            outcome, result, after, text = "raised", "raises " + type(error).__name__, before, ""
+            if isinstance(error, MemoryError):
+                outcome = "memory"
+        else:
+            outcome = "same" if result == "None" or result in before else "value"
+        set_timers(0, 0)
+        if self.expired:
+            return "timeout", "no result within the time limit"
+        changes = [own for own, old in zip(after, before) if own != old]
+        if result == "None" and (text or changes):
+            outcome = "value"
+        result += ", prints %r" % text[:MAX_CHARACTERS] if text else ""
+        return outcome, result + (", changes an argument to " + " and ".join(changes) if changes else "")
+
+
+def set_timers(cpu: float, real: float) -> None:
+    """Start or stop the timers. They repeat, because a snippet may handle the exception."""
+    set_timer(PROF, cpu, cpu)
+    set_timer(REAL, real, real)
+
+
+set_timer, PROF, REAL, measure_cpu = signal.setitimer, signal.ITIMER_PROF, signal.ITIMER_REAL, time.process_time
+
+
+class Results:
+    """The results of a function. `by_text` has those that are informative, by their description."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self.by_text: dict[str, list[Result]] = {}
+        self.others: list[Result] = []
+        self.count = self.timeouts = 0
+
+    def add(self, input: str) -> None:
+        start = measure_cpu()
+        outcome, text = self.caller.call(input)
+        self.count += 1
+        self.timeouts += outcome == "timeout"
+        if measure_cpu() - start < SLOW_SECONDS and ADDRESS.search(text) is None:
+            if outcome == "value":
+                self.by_text.setdefault(text, []).append((input, outcome, text))
+            elif outcome == "same":
+                self.others.append((input, outcome, text))
+
+    def list_diverse(self) -> list[Result]:
+        """Return the informative results, different ones first."""
+        return [row for turn in zip_longest(*self.by_text.values()) for row in turn if row is not None]
+
+
+def choose(caller: Caller) -> list[Result]:
+    """Return the inputs with the most diverse results, and the results."""
+    results, more = Results(caller), Results(caller)
+    for input in caller.signature.choose_inputs():
+        if results.timeouts > MAX_TIMEOUTS or len(results.by_text) >= MAX_INFORMATIVE:
+            break
+        if results.count >= MAX_FUTILE and not results.by_text:
+            break
+        results.add(input)
+    if len(results.by_text) < MIN_DISTINCT:
+        raise Unfit("timed out" if results.timeouts > MAX_TIMEOUTS else "too few results")
+    informative = results.list_diverse()
+    for option in caller.signature.choose_options():
+        for input, _, _ in informative[:8]:
+            if more.timeouts <= MAX_TIMEOUTS:
+                more.add(input + "\n" + option)
+    new = [row for row in more.list_diverse() if row[2] not in results.by_text]
+    return [*informative[:MAX_INFORMATIVE], *[*new, *results.others][:MAX_OTHER]]
+
+
+def run_fork(memory: mmap.mmap, code: str, like: str, inputs: list[str] | None) -> None:
+    """Call a function, and write the status and the results to the shared memory."""
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    for number in (1, 2):
+        os.dup2(0, number)
+    os.closerange(3, 4096)
+    sys.stderr = io.StringIO()
+    try:
+        caller = Caller(code, Signature(like))
+        rows = choose(caller) if inputs is None else [(input, *caller.call(input)) for input in inputs]
+        parts = ["ran"]
+        for input, outcome, text in rows:
+            digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+            parts += [input, outcome, digest, text[:MAX_TEXT].replace("\0", "")]
+    except Unfit as error:
+        parts = [str(error)]
+    except BaseException:
+        parts = ["does not load"]
+    data = "\0".join(parts).encode("utf-8", "backslashreplace")
+    memory[8 : 8 + len(data)] = data
+    memory[:8] = len(data).to_bytes(8, "big")
+
+
+def call_in_fork(code: str, like: str, inputs: list[str] | None) -> tuple[str, list[tuple[str, ...]]]:
+    """Return the status of a function, and rows of input, outcome, digest and description."""
+    exit_process = os._exit
+    memory = mmap.mmap(-1, MEMORY)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+            run_fork(memory, code, like, inputs)
+        finally:
+            exit_process(0)
+    is_timely = wait_for(pid)
+    data = memory[8 : 8 + int.from_bytes(memory[:8], "big")]
+    memory.close()
+    status, *parts = data.decode("utf-8", "replace").split("\0")
+    rows: list[tuple[str, ...]] = list(zip(parts[::4], parts[1::4], parts[2::4], parts[3::4]))
+    is_complete = status and (inputs is None or status != "ran" or len(rows) == len(inputs))
+    return (status, rows) if is_timely and is_complete else ("died" if is_timely else "timed out", [])
+
+
+def wait_for(pid: int) -> bool:
+    """Wait for a fork, and kill it after the time limit. Return whether it exited in time."""
+    deadline = time.monotonic() + FORK_SECONDS
+    while os.waitpid(pid, os.WNOHANG)[0] == 0:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return False
+        signal.sigtimedwait([signal.SIGCHLD], remaining)
+    return True
+
+
+class Folders:
+    """Makes the working folder of each fork, at the same path. Earlier folders are moved away."""
+
+    def __init__(self, work: str) -> None:
+        self.work, self.count = work, 0
+
+    def enter(self) -> None:
+        path = os.path.join(self.work, FOLDER)
+        os.chdir(self.work)
+        while os.path.lexists(path):
+            self.count += 1
+            os.rename(path, "%s-%d-%d" % (path, os.getpid(), self.count))
+        os.mkdir(path)
+        os.chdir(path)
+        for name, text in FILES.items():
+            with open(name, "w") as file:
+                file.write(text)
+
+
+def hide() -> None:
+    """Prevent forks, which run as the same user, from opening this process's memory and descriptors."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+
+
+def main(job: Any, emit: Callable[..., None]) -> None:
+    hide()
+    if "numpy" in job.program:
+        with suppress(ImportError):
+            import_module("numpy")
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    folders = Folders(job.work)
+    for number, task in enumerate(json.loads(job.program)):
+        for status, rows in run_task(folders, **task):
+            emit("function", str(number), status)
+            for row in rows:
+                emit("result", *row)
+
+
+def run_task(
+    folders: Folders, functions: list[str], like: str, inputs: Any, expected: Any
+) -> Iterator[tuple[str, list[Any]]]:
+    """Iterate over the status of each function and its results, as tuples of texts."""
+    for code in functions:
+        folders.enter()
+        status, rows = call_in_fork(code, like or code, inputs)
+        if inputs is None and status == "ran":
+            folders.enter()
+            if call_in_fork(code, like or code, [row[0] for row in rows]) != (status, rows):
+                status, rows = "flaky", []
+        if expected is not None:
+            first: dict[str, tuple[str, ...]] = {}
+            for index, row in enumerate(rows):
+                if [*row[1:3]] != expected[index]:
+                    first.setdefault(row[1], (str(index), *row[1:]))
+            rows = [*first.values()]
+        yield status, rows
