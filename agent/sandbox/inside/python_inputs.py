@@ -61,9 +61,9 @@ POOL = {
 WIDTHS = {1: (200, 200), 2: (24, 6), 3: (10, 3), 4: (6, 1), 5: (4, 1)}
 """Numbers of values of the likely type and of each other type, by the number of arguments."""
 HINTS = {
-    "list": "list|lst|array|arr|seq|sequence|iterable|items|values|elements|numbers|nums|words|lines|rows|matrix|l|xs"
-    "|points|tuple|args|[a-z_]+s",
     "mapping": "d|dic|dict|dictionary|mapping|map|params|kwargs|options|config|obj|data|graph|tree|[a-z_]*(dict|map)",
+    "list": "list|lst|array|arr|seq|sequence|iterable|items|values|elements|numbers|nums|words|lines|rows|matrix|l|xs"
+    "|points|tuple|args|[a-z_]+(s|list)",
     "text": "s|c|char|pattern|prefix|suffix|sep|delimiter|fmt|format|title|content|html|xml|json|email|ip|hex|color|uri"
     "|msg|message|word|line|[a-z_]*(name|str|string|text|path|file|url|date|key)",
     "number": "[nkmijxyzabrv]|val|value|number|int|integer|float|year|month|day|seconds|minutes|lat|lon|degrees|angle"
@@ -149,7 +149,7 @@ class Signature:
             kinds = [name for name in POOL if name != "array" or not self.names.keys().isdisjoint(NUMPY)]
             for texts in [literals[: 2 * others], *[split_pool(name, others) for name in kinds]]:
                 for rank, text in enumerate(texts):
-                    costs.setdefault(text, 2 + 2 * rank)
+                    costs.setdefault(text, 4 + 2 * rank)
             columns.append([*costs.items()])
         yield from find_examples(self.function, len(columns))
         rows = sorted(product(*columns), key=lambda row: sum(cost for _, cost in row))
