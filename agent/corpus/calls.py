@@ -12,7 +12,7 @@ from agent.sandbox.inside import read_source
 from agent.sandbox.session import SandboxSession
 
 RAN, DIED = "ran", "process died"
-_SECONDS, _SECONDS_PER_FUNCTION = 30, 10
+_SECONDS, _SECONDS_PER_FUNCTION = 30, 40
 _STATUSES = {
     *(RAN, "too few results", "flaky", "timed out", "arguments", "uses self", "unknown names", "not one function"),
     *("does not parse", "does not load"),

@@ -161,14 +161,14 @@ def _prepare_one(item: LabelledPair) -> Checked:
     if parts is None:
         return Checked(pair, "does not parse")
     query = pair.query if item.label == 1 else parts[0]
-    pair = pair.model_copy(update={"query": query, "code": find_language(pair.language).reformat(parts[1])})
-    if not query:
-        return Checked(pair, "no query")
     try:
+        pair = pair.model_copy(update={"query": query, "code": find_language(pair.language).reformat(parts[1])})
         Signature(item.pair.code)
     except Unfit as error:
-        return Checked(pair, str(error))
-    return Checked(pair, source=item.pair.code)
+        return Checked(pair, str(error) if query else "no query")
+    except ValueError:
+        return Checked(pair, "nothing but documentation")
+    return Checked(pair, "" if query else "no query", source=item.pair.code)
 
 
 async def _check_batch(session: SandboxSession, batch: Sequence[Checked], limit: int) -> list[Checked]:

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
     Result = tuple[str, str, str]
 
-CPU_SECONDS, SECONDS, FORK_SECONDS = 0.15, 1.0, 4.0
-"""Limits of a call in CPU time and in real time, and of a fork in real time."""
+CPU_SECONDS, SECONDS = 0.15, 3.0
+"""Limits of a call in CPU time, which does not depend on the load, and in real time."""
+FORK_CPU_SECONDS, FORK_SECONDS = 5, 20.0
 SLOW_SECONDS = 0.05
 """Inputs with slower calls are not chosen, so that the limits seldom decide."""
 MAX_FUTILE, MAX_TIMEOUTS = 800, 4
@@ -267,6 +268,7 @@ def choose(caller: Caller) -> list[Result]:
 def run_fork(memory: mmap.mmap, code: str, like: str, inputs: list[str] | None) -> None:
     """Call a function, and write the status and the results to the shared memory."""
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (FORK_CPU_SECONDS, FORK_CPU_SECONDS + 1))
     for number in (1, 2):
         os.dup2(0, number)
     os.closerange(3, 4096)
@@ -310,14 +312,15 @@ def call_in_fork(code: str, like: str, inputs: list[str] | None) -> tuple[str, l
 def wait_for(pid: int) -> bool:
     """Wait for a fork, and kill it after the time limit. Return whether it exited in time."""
     deadline = time.monotonic() + FORK_SECONDS
-    while os.waitpid(pid, os.WNOHANG)[0] == 0:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU)
+        if time.monotonic() > deadline:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             return False
-        signal.sigtimedwait([signal.SIGCHLD], remaining)
-    return True
+        signal.sigtimedwait([signal.SIGCHLD], FORK_SECONDS)
 
 
 class Folders:
