@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any, Literal
 
 from agent.corpus.calls import RAN, Calls, CallTask, run_tasks
@@ -32,7 +31,7 @@ from agent.types import CaseOutcome, Cause, Pair, Status, TestReport
 
 SURVIVED = "survived"
 _MAX_EVIDENCE = 200
-_BATCH = 20
+_BATCH = 40
 _LABEL = "label"
 """The name of the field with the label."""
 
@@ -137,8 +136,7 @@ async def mutate_codes(
         finally:
             await session.close()
 
-    prepared = _prepare(items)
-    batches = iter(lambda: [*islice(prepared, _BATCH)], [])
+    batches = _make_batches(_prepare(items))
     async for batch in run_concurrently(batches, check, concurrency=concurrency, ordered=True):
         for checked in batch:
             yield checked
@@ -151,6 +149,19 @@ def _prepare(items: Iterable[LabelledPair]) -> Iterator[Checked]:
         key = checked.pair.query, checked.pair.code
         yield replace(checked, reason=checked.reason or "duplicate") if key in seen else checked
         seen.add(key)
+
+
+def _make_batches(items: Iterable[Checked]) -> Iterator[list[Checked]]:
+    """Iterate over lists of items, each with at most `_BATCH` items to check."""
+    batch, count = list[Checked](), 0
+    for item in items:
+        batch.append(item)
+        count += not item.reason
+        if count == _BATCH:
+            yield batch
+            batch, count = [], 0
+    if batch:
+        yield batch
 
 
 def _prepare_one(item: LabelledPair) -> Checked:

@@ -80,11 +80,11 @@ def test_functions_are_checked_with_inputs(agent: Commands) -> None:
         "flaky": "flaky",
         "broken": "does not parse",
         "empty": "nothing but documentation",
-        "slow": "timed out",
         "js": "not Python",
     }
     reasons = list_reasons(agent)
     assert {name: reasons.get(name) for name in expected} == {name: {reason} for name, reason in expected.items()}
+    assert "timed out" in reasons["slow"]
     first = (agent.folder / "m.jsonl").read_bytes()
     assert mutate(agent, "codes.jsonl", "--force").code == 0
     assert (agent.folder / "m.jsonl").read_bytes() == first

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -49,7 +49,7 @@ async def call(session: SandboxSession, *functions: str, inputs: Sequence[str] =
 
 
 def read_mode(path: str) -> int:
-    return stat.S_IMODE(os.stat(path).st_mode)
+    return stat.S_IMODE(Path(path).stat().st_mode)
 
 
 async def test_hostile_functions_change_neither_other_results_nor_the_host(session: SandboxSession) -> None:

@@ -3,7 +3,7 @@
 The job's program is a JSON list of tasks. Each task has `functions` (sources with one function each), `inputs` (see
 `python_inputs.py`) and `expected` (an outcome and a digest for each input). Without `inputs`, they are chosen for the
 only function, which then runs twice. Of the results that differ from the expected ones, only the first one with each
-outcome is reported. The functions have the arguments of `like`, which is the only function unless it is set.
+outcome is reported. The functions have the arguments of the code `like`.
 
 This process never executes a snippet. Each function runs in a fork that cannot fork, without the report's descriptor,
 and in a new folder with the same files. A fork returns its results in shared memory, so none of its descriptors leads
@@ -28,6 +28,7 @@ import time
 import types
 from _blake2 import blake2b
 from contextlib import suppress
+from functools import lru_cache
 from importlib import import_module
 from itertools import islice, zip_longest
 
@@ -50,6 +51,7 @@ MAX_INFORMATIVE, MAX_OTHER, MIN_DISTINCT = 60, 20, 3
 MAX_ITEMS, MAX_NODES, MAX_DEPTH, MAX_CHARACTERS, MAX_TEXT = 50, 400, 6, 2000, 200
 MEMORY = 1 << 20
 FOLDER = "values"
+TIMEOUT = "timeout", "no result within the time limit"
 FILES = {
     "f.txt": "first line\nsecond line 2\n\nlast: x=3\n",
     "d.json": '{"a": 1, "b": [1, 2]}',
@@ -116,6 +118,11 @@ def describe_atom(value: Any, name: str) -> str:
     return "%s(%s)" % (name, value) if name in PRINTED else ""
 
 
+@lru_cache(10_000)
+def compile_input(expression: str) -> Any:
+    return compile(expression, "input", "eval", dont_inherit=True)
+
+
 class Caller:
     """Calls the function of a snippet. Executes the snippet, so it belongs in a fork."""
 
@@ -128,6 +135,8 @@ class Caller:
                 namespace[name] = getattr(imported, attribute) if module and attribute else imported or OLD[name]
             except (ImportError, AttributeError):
                 raise Unfit("unknown names") from None
+        # a seed takes longer than most calls
+        self.generators = ("random", "numpy.random") if "rand" in code else ("random",)
         self.values = {
             "Node": Node,
             "np": sys.modules.get("numpy"),
@@ -136,7 +145,6 @@ class Caller:
             "fractions": fractions,
             "io": io,
         }
-        self.compiled: dict[str, Any] = {}
         self.descriptions: dict[str, str] = {}
         self.armed = self.expired = False
         signal.signal(signal.SIGPROF, self.expire)
@@ -151,9 +159,7 @@ class Caller:
             raise TimeLimit
 
     def evaluate(self, expression: str) -> Any:
-        if expression not in self.compiled:
-            self.compiled[expression] = compile(expression, "input", "eval", dont_inherit=True)
-        return eval(self.compiled[expression], self.values)
+        return eval(compile_input(expression), self.values)
 
     def describe_input(self, expression: str) -> str:
         """Return the description of an argument, or an empty text for an iterator, which a description would end."""
@@ -178,7 +184,7 @@ class Caller:
             vars(receiver).update(zip(self.signature.attributes, values))
             arguments = [receiver, *values[count:]]
             values, before = [*values, receiver], [*before, describe(receiver)]
-        for name in ("random", "numpy.random"):
+        for name in self.generators:
             if name in sys.modules:
                 sys.modules[name].seed(0)
         return self.observe(lambda: self.function(*arguments, **keywords), values, before)
@@ -203,7 +209,7 @@ class Caller:
             outcome = "same" if result == "None" or result in before else "value"
         set_timers(0, 0)
         if self.expired:
-            return "timeout", "no result within the time limit"
+            return TIMEOUT
         changes = [own for own, old in zip(after, before) if own != old]
         if result == "None" and (text or changes):
             outcome = "value"
@@ -265,7 +271,16 @@ def choose(caller: Caller) -> list[Result]:
     return [*informative[:MAX_INFORMATIVE], *[*new, *results.others][:MAX_OTHER]]
 
 
-def run_fork(memory: mmap.mmap, code: str, like: str, inputs: list[str] | None) -> None:
+def call_all(caller: Caller, inputs: list[str]) -> Iterator[Result]:
+    """Iterate over the results for inputs. After several timeouts, the other calls are not made."""
+    timeouts = 0
+    for input in inputs:
+        outcome, text = caller.call(input) if timeouts <= MAX_TIMEOUTS else TIMEOUT
+        timeouts += outcome == "timeout"
+        yield input, outcome, text
+
+
+def run_fork(memory: mmap.mmap, code: str, signature: Signature, inputs: list[str] | None) -> None:
     """Call a function, and write the status and the results to the shared memory."""
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (FORK_CPU_SECONDS, FORK_CPU_SECONDS + 1))
@@ -274,8 +289,8 @@ def run_fork(memory: mmap.mmap, code: str, like: str, inputs: list[str] | None) 
     os.closerange(3, 4096)
     sys.stderr = io.StringIO()
     try:
-        caller = Caller(code, Signature(like))
-        rows = choose(caller) if inputs is None else [(input, *caller.call(input)) for input in inputs]
+        caller = Caller(code, signature)
+        rows = choose(caller) if inputs is None else [*call_all(caller, inputs)]
         parts = ["ran"]
         for input, outcome, text in rows:
             digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
@@ -289,7 +304,7 @@ def run_fork(memory: mmap.mmap, code: str, like: str, inputs: list[str] | None) 
     memory[:8] = len(data).to_bytes(8, "big")
 
 
-def call_in_fork(code: str, like: str, inputs: list[str] | None) -> tuple[str, list[tuple[str, ...]]]:
+def call_in_fork(code: str, signature: Signature, inputs: list[str] | None) -> tuple[str, list[tuple[str, ...]]]:
     """Return the status of a function, and rows of input, outcome, digest and description."""
     exit_process = os._exit
     memory = mmap.mmap(-1, MEMORY)
@@ -297,7 +312,7 @@ def call_in_fork(code: str, like: str, inputs: list[str] | None) -> tuple[str, l
     if pid == 0:
         try:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-            run_fork(memory, code, like, inputs)
+            run_fork(memory, code, signature, inputs)
         finally:
             exit_process(0)
     is_timely = wait_for(pid)
@@ -367,12 +382,16 @@ def run_task(
     folders: Folders, functions: list[str], like: str, inputs: Any, expected: Any
 ) -> Iterator[tuple[str, list[Any]]]:
     """Iterate over the status of each function and its results, as tuples of texts."""
+    signature = Signature(like)
+    for expression in {line for text in inputs or () for line in text.split("\n")}:
+        with suppress(SyntaxError, ValueError):
+            compile_input(expression)  # once for all forks
     for code in functions:
         folders.enter()
-        status, rows = call_in_fork(code, like or code, inputs)
+        status, rows = call_in_fork(code, signature, inputs)
         if inputs is None and status == "ran":
             folders.enter()
-            if call_in_fork(code, like or code, [row[0] for row in rows]) != (status, rows):
+            if call_in_fork(code, signature, [row[0] for row in rows]) != (status, rows):
                 status, rows = "flaky", []
         if expected is not None:
             first: dict[str, tuple[str, ...]] = {}
