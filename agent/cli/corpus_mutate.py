@@ -8,7 +8,10 @@ from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 
+import typer
+
 from agent.cli.corpus_options import MutateOptions
+from agent.cli.exit_codes import DONE, SOME_ERRORS
 from agent.cli.interrupts import run_interruptible
 from agent.cli.progress import Steps
 from agent.cli.replay import build_replay_config
@@ -16,7 +19,7 @@ from agent.cli.running import check_corpus_output, stoppable
 from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, print_json, print_table, print_text
 from agent.corpus.labelled import LabelledPair, read_labelled
-from agent.corpus.mutate import Checked, MutationSummary, find_passed, mutate_codes, mutate_recorded
+from agent.corpus.mutate import NOT_RUN, Checked, MutationSummary, find_passed, mutate_codes, mutate_recorded
 from agent.corpus.output import CorpusWriter, get_removed_path, open_output
 from agent.errors import NotReplayable, UsageError
 from agent.evaluation.recorded import group_by_sandbox
@@ -35,7 +38,7 @@ def run(source: Path, out: Path, options: MutateOptions) -> None:
     Raises:
         UsageError: the source cannot be read, or an output file must not be written.
         SandboxUnavailable: no sandbox works on this machine.
-        typer.Exit: the command stopped early, and wrote no files.
+        typer.Exit: with exit code 0, 1 (a sandbox failed) or 3 (the command stopped early, and wrote no files).
     """
     check_corpus_output(out, [source], force=options.force)
     notes, summary = Console(stderr=True), MutationSummary()
@@ -53,6 +56,7 @@ def run(source: Path, out: Path, options: MutateOptions) -> None:
         print_json({**paths, **vars(summary), "removed": dict(writer.removed.most_common())})
     else:
         _print(out, summary, writer)
+    raise typer.Exit(SOME_ERRORS if writer.removed[NOT_RUN] else DONE)
 
 
 class _Progress(Steps):
@@ -127,15 +131,15 @@ def _print(out: Path, summary: MutationSummary, writer: CorpusWriter) -> None:
     console = Console()
     rows = {
         "snippets": summary.read,
-        "with a check and mutants": summary.checked,
-        "with killed mutants": summary.with_killed,
+        "snippets with a check and mutants": summary.checked,
+        "snippets with killed mutants": summary.with_killed,
         "mutants": summary.mutants,
         "killed": summary.killed,
         "killed by exceptions only": summary.crashes,
         **{f"killed: {kind}": count for kind, count in summary.kinds.most_common()},
         **{f"removed: {reason}": count for reason, count in writer.removed.most_common()},
     }
-    print_table(console, build_table(("mutants", "count"), rows.items()))
+    print_table(console, build_table(("snippets and mutants", "count"), rows.items()))
     print_text(console, f"pairs: {out}\nremoved: {get_removed_path(out)}")
     if summary.killed:
         print_text(console, f"Next: agent retrieval score RETRIEVAL --mutants {shlex.quote(str(out))}")

@@ -29,11 +29,12 @@ from agent.sandbox.session import SandboxSession
 from agent.streams import run_concurrently
 from agent.types import CaseOutcome, Cause, Pair, Status, TestReport
 
-SURVIVED = "survived"
+SURVIVED, NOT_RUN = "survived", "not run"
 _MAX_EVIDENCE = 200
 _BATCH = 40
 _LABEL = "label"
-"""The name of the field with the label."""
+_NOT_COPIED = MUTANT, "sha256", "code_id"
+"""Fields that describe a change, or the text of the code before its new formatting."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,8 @@ class MutationSummary:
 
 
 def _build_row(pair: Pair, label: int | None) -> dict[str, Any]:
-    meta = {name: value for name, value in pair.meta.items() if name not in (_LABEL, MUTANT)}
-    return {**meta, **pair.model_dump(exclude={"meta"}, exclude_none=True), _LABEL: label}
+    own = {**pair.model_dump(exclude={"meta"}, exclude_none=True), _LABEL: label}
+    return own | {name: value for name, value in pair.meta.items() if name not in (*own, *_NOT_COPIED)}
 
 
 def _list_mutants(language: Language, code: str, limit: int) -> list[Mutation]:
@@ -132,7 +133,7 @@ async def mutate_codes(
         try:
             return await _check_batch(session, batch, limit)
         except PairError:
-            return [replace(item, reason=item.reason or "not run") for item in batch]
+            return [replace(item, reason=item.reason or NOT_RUN) for item in batch]
         finally:
             await session.close()
 
@@ -241,7 +242,7 @@ async def mutate_recorded(view: RunView, replayer: Replayer, pair: Pair, round: 
             return Checked(pair, "no recorded program" if recorded is None else "tested in its module")
         return await _check_recorded(replayer, recorded, limit)
     except (PairError, NotReplayable, UnsupportedLanguage):
-        return Checked(pair, "not run")
+        return Checked(pair, NOT_RUN)
 
 
 async def _check_recorded(replayer: Replayer, recorded: RecordedExecution, limit: int) -> Checked:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agent.datasets.mutants import read_contrasts
 from agent.languages.registry import Languages
 from tests.cli.commands import ADD, ROOT, Commands
 from tests.scripts import PROGRAM, label, program, screen
@@ -45,3 +46,11 @@ def test_pairs_of_four_languages_are_tested_and_replayed(agent: Commands, labels
     assert {one["id"]: one["test"]["status"] == "passed" for one in annotations} == labels
     replay = agent("replay", "run", "--json")
     assert (replay.code, replay.json["same"], replay.json["different"]) == (0, 5, 0), replay.err
+
+
+def test_mutants_of_javascript_are_checked_with_recorded_programs(agent: Commands) -> None:
+    assert agent(*build_command("javascript.jsonl")).code == 0
+    result = agent("corpus", "mutate", "run", "-o", "m.jsonl", "--mutants", "4", "--json")
+    assert (result.code, result.json["killed"] > 0) == (0, True), result
+    contrasts = [*read_contrasts(agent.folder / "m.jsonl")]
+    assert {(contrast.language, contrast.mutant.check) for contrast in contrasts} == {("javascript", "program")}

@@ -117,6 +117,7 @@ async def test_changed_arguments_and_attributes_are_results(session: SandboxSess
         ("def f(x):\n    return random.random() + len(x)\n", RAN),
         ("def f(x):\n    while True: pass\n", "timed out"),
         ("def f(x):\n    return x\nf = 1 / 0\n", "does not load"),
+        ("def f(x):\n    '>>> f(exec(\"import os; os._exit(0)\"))'\n    return x * 2\n", "process died"),
     ],
 )
 async def test_inputs_are_chosen_for_functions_with_diverse_results(

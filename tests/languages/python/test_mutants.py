@@ -58,6 +58,14 @@ def test_mutants_of_any_code_compile_and_differ(code: str, limit: int) -> None:
     for mutant in mutants:
         find_fragment_reason(mutant.snippet.code)
     assert mutants or limit == 0
+    if mutants:
+        codes = [language.reformat(code), *(mutant.snippet.code for mutant in mutants)]
+        assert [ast.unparse(ast.parse(text)) for text in codes] == codes
+
+
+def test_code_that_does_not_parse_has_no_formatting() -> None:
+    with pytest.raises(ValueError, match="never closed"):
+        PythonLanguage().reformat("print(")
 
 
 @pytest.mark.parametrize("code", ["x = " + "1 + " * 20_000 + "1", "def f(:\n", "", "x = " + "(" * 90 + "1" + ")" * 90])
