@@ -57,6 +57,7 @@ class Checked:
     pair: Pair
     reason: str = ""
     source: str = ""
+    uses_numpy: bool = False
     verdicts: Sequence[Verdict] = ()
 
 
@@ -120,7 +121,7 @@ def _list_mutants(language: Language, code: str, limit: int) -> list[Mutation]:
 async def mutate_codes(
     items: Iterable[LabelledPair], backend: SandboxBackend, *, limit: int, concurrency: int
 ) -> AsyncGenerator[Checked, None]:
-    """Check the mutants of Python functions with inputs. Yields the functions in order.
+    """Check the mutants of Python functions with inputs. The order depends on the functions only.
 
     The query of a pair with label 1 is its own. Otherwise, it is the first sentence of the documentation.
 
@@ -153,16 +154,16 @@ def _prepare(items: Iterable[LabelledPair]) -> Iterator[Checked]:
 
 
 def _make_batches(items: Iterable[Checked]) -> Iterator[list[Checked]]:
-    """Iterate over lists of items, each with at most `_BATCH` items to check."""
-    batch, count = list[Checked](), 0
+    """Iterate over lists with at most `_BATCH` items to check. Functions with numpy, a slow import, have own lists."""
+    batches: dict[bool, list[Checked]] = {False: [], True: []}
+    counts = Counter[bool]()
     for item in items:
-        batch.append(item)
-        count += not item.reason
-        if count == _BATCH:
-            yield batch
-            batch, count = [], 0
-    if batch:
-        yield batch
+        batches[item.uses_numpy].append(item)
+        counts[item.uses_numpy] += not item.reason
+        if counts[item.uses_numpy] == _BATCH:
+            yield batches[item.uses_numpy]
+            batches[item.uses_numpy], counts[item.uses_numpy] = [], 0
+    yield from filter(None, batches.values())
 
 
 def _prepare_one(item: LabelledPair) -> Checked:
@@ -175,12 +176,12 @@ def _prepare_one(item: LabelledPair) -> Checked:
     query = pair.query if item.label == 1 else parts[0]
     try:
         pair = pair.model_copy(update={"query": query, "code": find_language(pair.language).reformat(parts[1])})
-        Signature(item.pair.code)
+        uses_numpy = Signature(item.pair.code).uses_numpy
     except Unfit as error:
         return Checked(pair, str(error) if query else "no query")
     except ValueError:
         return Checked(pair, "nothing but documentation")
-    return Checked(pair, "" if query else "no query", source=item.pair.code)
+    return Checked(pair, "" if query else "no query", item.pair.code, uses_numpy)
 
 
 async def _check_batch(session: SandboxSession, batch: Sequence[Checked], limit: int) -> list[Checked]:

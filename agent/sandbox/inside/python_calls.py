@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from agent.sandbox.inside.python_inputs import OLD, Signature, Unfit
+    from agent.sandbox.inside.python_inputs import OLD, POOL, Signature, Unfit
 
     Result = tuple[str, str, str]
 
@@ -58,6 +58,7 @@ FILES = {
     "t.csv": "a,b\n1,2\n3,4\n",
 }
 ADDRESS = re.compile(r"\bat 0x[0-9a-f]+")
+SCALARS = frozenset([type(None), bool, int, float, str, bytes])
 ITERATORS = "dict_keys", "dict_values", "dict_items", "map", "filter", "zip", "generator", "deque"
 PRINTED = "datetime", "date", "time", "timedelta", "Decimal", "Fraction", "complex", "Match", "UUID"
 """Types of standard libraries that are described by their text. The harness imports none of these libraries."""
@@ -86,6 +87,8 @@ def describe(value: Any, depth: int = 0, nodes: list[None] | None = None) -> str
     nodes.append(None)
     kind = type(value)
     name: str = kind.__name__
+    if kind in SCALARS:
+        return describe_atom(value, name)
     if depth > MAX_DEPTH or len(nodes) > MAX_NODES:
         return "..."
     if hasattr(kind, "tolist") and hasattr(kind, "dtype"):
@@ -118,9 +121,28 @@ def describe_atom(value: Any, name: str) -> str:
     return "%s(%s)" % (name, value) if name in PRINTED else ""
 
 
+VALUES = {"datetime": datetime, "decimal": decimal, "fractions": fractions, "io": io, "Node": Node}
+"""The names in the expressions of inputs."""
+
+
 @lru_cache(10_000)
 def compile_input(expression: str) -> Any:
     return compile(expression, "input", "eval", dont_inherit=True)
+
+
+@lru_cache(10_000)
+def describe_input(expression: str) -> str:
+    """Return the description of an argument, or an empty text for an iterator, which a description would end."""
+    value = eval(compile_input(expression), VALUES)
+    return "" if hasattr(value, "__next__") else describe(value)
+
+
+def warm_up() -> None:
+    """Describe the values of the pool once for all forks. Other inputs may be hostile."""
+    for kind, texts in POOL.items():
+        if kind != "array" or "np" in VALUES:
+            for text in texts.split(" | "):
+                describe_input(text)
 
 
 class Caller:
@@ -137,15 +159,6 @@ class Caller:
                 raise Unfit("unknown names") from None
         # a seed takes longer than most calls
         self.generators = ("random", "numpy.random") if "rand" in code else ("random",)
-        self.values = {
-            "Node": Node,
-            "np": sys.modules.get("numpy"),
-            "datetime": datetime,
-            "decimal": decimal,
-            "fractions": fractions,
-            "io": io,
-        }
-        self.descriptions: dict[str, str] = {}
         self.armed = self.expired = False
         signal.signal(signal.SIGPROF, self.expire)
         signal.signal(signal.SIGALRM, self.expire)
@@ -158,16 +171,6 @@ class Caller:
             self.expired = True
             raise TimeLimit
 
-    def evaluate(self, expression: str) -> Any:
-        return eval(compile_input(expression), self.values)
-
-    def describe_input(self, expression: str) -> str:
-        """Return the description of an argument, or an empty text for an iterator, which a description would end."""
-        if expression not in self.descriptions:
-            value = self.evaluate(expression)
-            self.descriptions[expression] = "" if hasattr(value, "__next__") else describe(value)
-        return self.descriptions[expression]
-
     def call(self, input: str) -> tuple[str, str]:
         """Call the function with new arguments. Return the outcome and the description.
 
@@ -175,9 +178,9 @@ class Caller:
         """
         expressions = input.split("\n")
         options = dict(text.split("=", 1) for text in expressions[len(self.signature.arguments) :])
-        before = [self.describe_input(text) for text in expressions[: len(self.signature.arguments)]]
-        values = [self.evaluate(text) for text in expressions[: len(self.signature.arguments)]]
-        keywords = {name: self.evaluate(text) for name, text in options.items()}
+        before = [describe_input(text) for text in expressions[: len(self.signature.arguments)]]
+        values = [eval(compile_input(text), VALUES) for text in expressions[: len(before)]]
+        keywords = {name: eval(compile_input(text), VALUES) for name, text in options.items()}
         arguments = values
         if self.signature.is_method:
             receiver, count = Receiver(), len(self.signature.attributes)
@@ -196,7 +199,8 @@ class Caller:
             try:
                 set_timers(CPU_SECONDS, SECONDS)
                 result = describe(call())
-                after = [text and describe(value) for value, text in zip(values, before)]
+                parts = zip(values, before)
+                after = [describe(value) if text and type(value) not in SCALARS else text for value, text in parts]
                 text = printed.getvalue()
             finally:
                 self.armed = False
@@ -366,9 +370,6 @@ def hide() -> None:
 
 def main(job: Any, emit: Callable[..., None]) -> None:
     hide()
-    if "numpy" in job.program:
-        with suppress(ImportError):
-            import_module("numpy")
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     folders = Folders(job.work)
     for number, task in enumerate(json.loads(job.program)):
@@ -383,9 +384,10 @@ def run_task(
 ) -> Iterator[tuple[str, list[Any]]]:
     """Iterate over the status of each function and its results, as tuples of texts."""
     signature = Signature(like)
-    for expression in {line for text in inputs or () for line in text.split("\n")}:
-        with suppress(SyntaxError, ValueError):
-            compile_input(expression)  # once for all forks
+    if signature.uses_numpy:
+        with suppress(ImportError):
+            VALUES["np"] = import_module("numpy")
+    warm_up()
     for code in functions:
         folders.enter()
         status, rows = call_in_fork(code, signature, inputs)

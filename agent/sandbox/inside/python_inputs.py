@@ -120,6 +120,7 @@ class Signature:
             self.names = dict(find_names(code))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise Unfit("does not parse") from None
+        self.uses_numpy = not self.names.keys().isdisjoint(NUMPY)
         functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
         if len(functions) != 1:
             raise Unfit("not one function")
@@ -146,7 +147,7 @@ class Signature:
         columns = []
         for _, kind in self.arguments:
             costs = {text: rank for rank, text in enumerate(split_pool(kind, likely))}
-            kinds = [name for name in POOL if name != "array" or not self.names.keys().isdisjoint(NUMPY)]
+            kinds = [name for name in POOL if name != "array" or self.uses_numpy]
             for texts in [literals[: 2 * others], *[split_pool(name, others) for name in kinds]]:
                 for rank, text in enumerate(texts):
                     costs.setdefault(text, 4 + 2 * rank)
