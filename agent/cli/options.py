@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from agent.exports.registry import NAMES
+from agent.retrieval.searchers.presets import Precision
 from agent.sandbox.registry import CHOICES
 
 if TYPE_CHECKING:
@@ -127,6 +128,18 @@ class SearcherOptions(AccessOptions):
     ] = None
     query_prefix: Annotated[str | None, typer.Option(help="Text before each query [default: the model's].")] = None
     code_prefix: Annotated[str | None, typer.Option(help="Text before each snippet [default: the model's].")] = None
+
+
+@dataclass(frozen=True)
+class LocalModelOptions(SearcherOptions):
+    """Options for searchers, including those with a model that runs on this machine."""
+
+    precision: Annotated[
+        Precision, typer.Option(help="Precision of models that run on this machine. `auto` chooses the fastest one.")
+    ] = "float32"
+    max_tokens: Annotated[
+        int | None, typer.Option(min=4, help="Maximum number of tokens per text [default: the model's limit].")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -346,7 +359,7 @@ class TrainOptions:
     """Options for `agent train`. Fields that are also in `Hyperparameters` override the defaults of the recipe."""
 
     base: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Model to start from: a folder, or a name on the Hub.")
+        str | None, typer.Option(metavar="MODEL", help="Model to start from: minilm, a folder, or a name on the Hub.")
     ] = None
     pairs: Annotated[
         Literal["labels", "docstrings"],
@@ -370,6 +383,9 @@ class TrainOptions:
     learning_rate: Annotated[float | None, typer.Option(min=0, max=100, help="Highest learning rate.")] = None
     warmup: Annotated[float | None, typer.Option(min=0, max=1, help="Share of steps in which the rate rises.")] = None
     max_tokens: Annotated[int | None, typer.Option("--text-tokens", min=4, help="Maximum length of a text.")] = None
+    precision: Annotated[
+        Precision | None, typer.Option(help="Precision of the model [default: auto, the fastest on this machine].")
+    ] = None
     pooling: Annotated[
         Literal["cls", "mean", "last"] | None, typer.Option(help="How token vectors become the vector of a text.")
     ] = None

@@ -8,7 +8,17 @@ from typing import Annotated, Literal
 import typer
 
 from agent.cli.declaring import Group, add_options
-from agent.cli.options import AccessOptions, AsJson, Codes, Language, Map, PoolOptions, SearcherOptions, Split, Without
+from agent.cli.options import (
+    AccessOptions,
+    AsJson,
+    Codes,
+    Language,
+    LocalModelOptions,
+    Map,
+    PoolOptions,
+    Split,
+    Without,
+)
 from agent.errors import UsageError
 
 app = typer.Typer(cls=Group, no_args_is_help=True, help="Measure how well code searchers answer queries.")
@@ -39,8 +49,8 @@ def run(
         list[str],
         typer.Option(
             metavar="NAME",
-            help="Searcher to run: bow, tfidf, bm25, bm25-lucene, lsa, ncs, ncs-word2vec, ncs-postrank, hf:NAME, "
-            "openai:MODEL or model:FOLDER (a folder written by `agent train`). Repeatable.",
+            help="Searcher to run: bow, tfidf, bm25, bm25-lucene, lsa, ncs, ncs-word2vec, ncs-postrank, "
+            "minilm, hf:NAME, openai:MODEL or model:FOLDER (a folder written by `agent train`). Repeatable.",
         ),
     ],
     codes: Codes = None,
@@ -58,7 +68,7 @@ def run(
     with_generated: Annotated[bool, typer.Option("--with-generated", help="Use unreviewed generated code.")] = False,
     as_json: AsJson = False,
     *,
-    options: SearcherOptions,
+    options: LocalModelOptions,
 ) -> None:
     """Run searchers that rank a benchmark's snippets for each query.
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.errors import UsageError, needs_extra
+from agent.retrieval.searchers.known_models import find_known_model, open_model
 from agent.retrieval.searchers.models import (
     choose_device,
     has_custom_code,
     load_model,
+    lower_token_limit,
     read_configuration,
     wrap_errors,
 )
@@ -23,7 +25,7 @@ _NO_FAMILY = ModelPreset("no known family", "", "mean", "sentence-transformers' 
 def load_base(base: str, *, pooling: Literal["cls", "mean", "last"] | None, max_tokens: int | None) -> Any:
     """Load a base model as a `SentenceTransformer` in float32, with the prompts of its family.
 
-    `base` is a local folder or a name on the Hugging Face Hub. `pooling` replaces all modules after the
+    `base` is a known model, a local folder, or a name on the Hugging Face Hub. `pooling` replaces all modules after the
     transformer. Without it, the pooling comes from `modules.json`, from the preset for the model's family, or is
     `mean`. `max_tokens` lowers the model's own limit. The similarity is cosine. Custom code never runs.
 
@@ -31,26 +33,24 @@ def load_base(base: str, *, pooling: Literal["cls", "mean", "last"] | None, max_
         ExtraMissing: torch, transformers or sentence-transformers is not installed.
         UsageError: the model does not exist, cannot be loaded, or contains custom code.
     """
-    device = choose_device()
-    with wrap_errors(f"base model {base}", "the model cannot be loaded"):
-        check_exists(base)
-        config, modules, texts, revision = read_configuration(base)
-        family = find_hub_preset(base)
+    device, known = choose_device(), find_known_model(base)
+    with open_model(base) as source, wrap_errors(f"base model {base}", "the model cannot be loaded"):
+        check_exists(source)
+        config, modules, texts, revision = read_configuration(source)
+        family = find_hub_preset(source)
         if has_custom_code(config, modules, family):
             raise UsageError("the model contains Python code, which `agent train` does not run. Choose another model")
         preset = family or _NO_FAMILY
         preset = replace(preset, pooling=pooling or preset.pooling)
-        model = load_model(base, preset if modules is None or pooling else None, device=device)
-        if max_tokens is not None:
-            limit = model.max_seq_length
-            model.max_seq_length = min(max_tokens, limit) if isinstance(limit, int) else max_tokens
+        model = load_model(source, preset if modules is None or pooling else None, device=device)
+        lower_token_limit(model, max_tokens)
         prefixes = choose_prefixes(family, EmbedderOptions(), texts.get("prompts"))
         model.prompts.update(query=prefixes["query"], document=prefixes["code"])
         model.similarity_fn_name = "cosine"
         card = model.model_card_data
-        card.base_model = base
-        card.base_model_revision = revision
-        card.license = _find_licence(base)
+        card.base_model = known.source if known else base
+        card.base_model_revision = known.revision if known else revision
+        card.license = known.licence if known else _find_licence(base)
     return model
 
 
@@ -59,8 +59,12 @@ def check_exists(base: str) -> None:
 
     Raises:
         ExtraMissing: huggingface_hub is not installed.
-        UsageError: the model is neither a folder nor cached nor on the Hub.
+        UsageError: the model is neither known nor a folder nor cached nor on the Hub, or its files are not the known
+            ones.
     """
+    if find_known_model(base) is not None:
+        with open_model(base):
+            return
     if Path(base).is_dir():
         return
     if base[:1] in "./~":

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agent.errors import RunFolderError, UsageError
+from agent.retrieval.searchers.presets import Precision
 from agent.retrieval.searchers.trained import (
     HEAD,
     RECORD,
@@ -64,6 +65,16 @@ class Training(NamedTuple):
     is_stopping: Callable[[], bool]
     leaks: Mapping[str, Mapping[str, int]] = {}
     force: bool = False
+
+
+def choose_settings(training: Training, precision: Precision) -> Hyperparameters:
+    """Replace the precision `auto`: by that of the training in the folder if there is one, otherwise by `precision`."""
+    settings = training.settings
+    if settings.precision != "auto":
+        return settings
+    started = None if training.force else read_record(training.out / STATE) or read_record(training.out)
+    recorded = started.settings.get("precision", "float32") if started else precision
+    return settings.model_copy(update={"precision": recorded})
 
 
 def make_record(training: Training, card: Any) -> TrainingRecord:
@@ -178,7 +189,7 @@ def _list_changes(old: TrainingRecord, new: TrainingRecord) -> list[str]:
     """Name what differs between two trainings. A base model is identified by its revision, not by its path."""
     one, other = (
         {"recipe": each.recipe, "base": each.base.revision, "data": (each.data.sha256, each.data.held_out)}
-        | each.settings
+        | {"precision": "float32", **each.settings}  # earlier versions did not record it
         for each in (old, new)
     )
     return [name.replace("_", "-") for name in one | other if one.get(name) != other.get(name)]

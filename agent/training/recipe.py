@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any, Literal, Protocol
 
 from agent.errors import needs_extra
+from agent.retrieval.searchers.presets import Precision
 from agent.training.data import TrainingData
 from agent.types import Frozen, Progress
 
@@ -24,8 +25,8 @@ class Hyperparameters(Frozen):
     with label 0 for each relevant snippet (None: in-batch negatives only). `temperature` divides cosine similarities.
     `mini_batch` is the number of texts that are embedded at once (None: the whole batch). `patience` is the number of
     epochs without improvement after which training stops (None: never). With `alpha`, each batch has one language,
-    drawn with probability proportional to n^alpha for n rows (None: batches mix languages). Settings that a recipe does
-    not use are ignored.
+    drawn with probability proportional to n^alpha for n rows (None: batches mix languages). A training records the
+    precision that `auto` stands for. Settings that a recipe does not use are ignored.
     """
 
     epochs: int = 3
@@ -43,6 +44,7 @@ class Hyperparameters(Frozen):
     alpha: float | None = None
     in_batch: bool = False
     rewrite: Rewriting = "none"
+    precision: Precision = "auto"
 
 
 class Recipe(Protocol):

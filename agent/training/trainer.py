@@ -19,6 +19,7 @@ from transformers.trainer_callback import PrinterCallback, TrainerCallback, Trai
 
 from agent.datasets.benchmark import Benchmark
 from agent.errors import AgentError, UsageError
+from agent.retrieval.searchers.models import choose_device, choose_precision
 from agent.retrieval.searchers.trained import HEAD, EpochRecord, TrainingRecord
 from agent.runs.store import files
 from agent.text import one_line
@@ -49,6 +50,8 @@ def train(training: Training) -> TrainingRecord:
     """
     transformers.utils.logging.set_verbosity_error()
     transformers.set_seed(training.settings.seed)
+    fastest = "float32" if "precision" in training.recipe.unused else choose_precision("auto", choose_device())
+    training = training._replace(settings=model_folder.choose_settings(training, fastest))
     model = training.recipe.make_model(training.base, training.data, training.settings, training.progress)
     record = model_folder.make_record(training, model.model_card_data)
     with model_folder.open_folder(training, record) as finished:
@@ -121,6 +124,7 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
             self.write_best()
             raise KeyboardInterrupt
         self.write_best()
+        self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)  # tests use float32, like `retrieval run`
         tests = dict[str, dict[str, float]]()
         for number, benchmark in enumerate(self.training.data.tests, start=1):
             if self.training.is_stopping():
@@ -216,7 +220,8 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
             learning_rate=settings.learning_rate,
             warmup_steps=math.ceil(settings.warmup * self.total),
             seed=settings.seed,
-            bf16=has_cuda and torch.cuda.is_bf16_supported(),
+            bf16=settings.precision == "bfloat16",
+            use_cpu=choose_device() == "cpu",
             logging_strategy="no",
             save_strategy="epoch",
             save_total_limit=2,

@@ -102,6 +102,8 @@ class TestRun:
         [
             ((*BENCHMARK, "--searcher", "bm52"), "'bm52'"),
             ((*BENCHMARK, "--searcher", "bm25", "--searcher", "bm25"), "--searcher: bm25, bm25"),
+            ((*BENCHMARK, "--searcher", "bm25", "--max-tokens", "64"), "--max-tokens"),
+            pytest.param((*BENCHMARK, "--searcher", "minilm:."), "minilm:FOLDER", marks=pytest.mark.embed),
             (("none.jsonl", "--searcher", "bm25"), "none.jsonl: "),
             (
                 ("queries.jsonl", "--codes", "codes.jsonl", "--searcher", "bm25", "-o", "codes.jsonl"),

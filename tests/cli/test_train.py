@@ -96,6 +96,7 @@ def test_a_stopped_training_resumes(based: Commands, number: signal.Signals) -> 
         (("-o", "other"), "other"),
         (("-o", "pairs.jsonl/m"), "pairs.jsonl"),
         pytest.param(("--base", "owner/missing"), "owner/missing", marks=pytest.mark.embed),
+        pytest.param(("--base", "minilm:other"), "minilm:FOLDER", marks=pytest.mark.embed),
         pytest.param(("--base", "my base"), "my base", marks=pytest.mark.embed),
         pytest.param(
             ("--recipe", "siamese", "--base", ".", "--mini-batch", "2"), "--mini-batch", marks=pytest.mark.embed
@@ -103,6 +104,9 @@ def test_a_stopped_training_resumes(based: Commands, number: signal.Signals) -> 
         pytest.param(("--base", ".", "--in-batch"), "--in-batch", marks=pytest.mark.embed),
         pytest.param(("--base", ".", "--recipe", "unif"), "--base", marks=pytest.mark.embed),
         pytest.param(("--base", ".", "--recipe", "unif", "--pooling", "cls"), "--pooling", marks=pytest.mark.embed),
+        pytest.param(
+            ("--base", ".", "--recipe", "unif", "--precision", "float32"), "--precision", marks=pytest.mark.embed
+        ),
     ],
 )
 def test_bad_input_is_one_error(trainer: Commands, options: tuple[str, ...], word: str) -> None:

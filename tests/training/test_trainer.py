@@ -119,6 +119,45 @@ def test_weights_depend_on_the_seed_alone(tmp_path: Path, base: str) -> None:
     assert all(weights[0][name] != weights[2][name] for name in weights[0])
 
 
+@pytest.mark.parametrize("machine", ["float32", "bfloat16"])
+def test_auto_is_recorded_and_resumes_with_the_precision_of_the_first_machine(
+    tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch, machine: str
+) -> None:
+    from agent.training import trainer
+
+    other = "float32" if machine == "bfloat16" else "bfloat16"
+    data = make_data(tests=[make_benchmark("test")])
+    records = [
+        Session().train(tmp_path / name, base, precision=name, data=data, learning_rate=1e-3)
+        for name in (machine, other)
+    ]
+    monkeypatch.setattr(trainer, "choose_precision", lambda *_: machine)
+    with pytest.raises(KeyboardInterrupt):
+        Session(4).train(tmp_path / "auto", base, precision="auto", data=data, learning_rate=1e-3)
+    monkeypatch.setattr(trainer, "choose_precision", lambda *_: other)
+    with pytest.raises(UsageError, match="precision"):
+        Session().train(tmp_path / "auto", base, precision=other, data=data, learning_rate=1e-3)
+    for _ in ("resumed", "finished"):
+        assert Session().train(tmp_path / "auto", base, data=data, learning_rate=1e-3) == records[0]
+    assert records[0].settings["precision"] == machine
+    weights = [read_weights(tmp_path / name) for name in ("auto", machine, other)]
+    assert weights[0] == weights[1] != weights[2]
+    assert {name: len(content) for name, content in weights[1].items()} == {
+        name: len(content) for name, content in weights[2].items()
+    }
+
+
+def test_a_training_of_an_earlier_version_used_float32(tmp_path: Path, base: str) -> None:
+    record = Session().train(tmp_path, base, epochs=1, precision="float32")
+    settings = {name: value for name, value in record.settings.items() if name != "precision"}
+    (tmp_path / "training.json").write_text(
+        record.model_copy(update={"settings": settings}).model_dump_json(by_alias=True)
+    )
+    session = Session()
+    session.train(tmp_path, base, epochs=1)
+    assert session.done == []
+
+
 def test_the_same_command_returns_the_record_of_a_finished_training(tmp_path: Path, base: str) -> None:
     record, again, forced = Session().train(tmp_path, base, epochs=1), Session(), Session()
     assert again.train(tmp_path, base, epochs=1) == record == read_record(tmp_path)

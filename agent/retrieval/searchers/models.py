@@ -5,22 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import timeit
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 from agent.errors import RunStopped, UsageError, needs_extra
 from agent.evaluation.lazy_numpy import np
 from agent.llm.embeddings import EmbeddingsServer
 from agent.retrieval.searchers.dense import EmbeddedTexts
+from agent.retrieval.searchers.known_models import find_known_model, open_model
 from agent.retrieval.searchers.presets import (
     AS_ASKED,
     PRESETS,
     EmbedderOptions,
     Kind,
     ModelPreset,
+    Precision,
     choose_prefixes,
     find_hub_preset,
     find_preset,
@@ -31,6 +34,7 @@ from agent.text import one_line
 _FILES = ("config.json", "modules.json", "config_sentence_transformers.json")
 _MODEL_SUFFIXES = frozenset({".bin", ".json", ".model", ".pt", ".py", ".safetensors", ".txt"})
 _CUSTOM_OUTPUT = {"modality_config": {"text": {"method": "forward", "method_output_name": None}}}
+_MIN_SPEEDUP = 1.5  # of bfloat16 over float32, so that a noisy measurement does not change the choice
 POOLING_MODES = {"cls": "cls", "mean": "mean", "last": "lasttoken"}
 """Names of poolings in sentence-transformers."""
 _CUSTOM_CODE = (
@@ -90,8 +94,8 @@ class HuggingFaceEmbedder:
     """Embeds texts with a model from the Hugging Face Hub or a local folder. Loads the weights on first use.
 
     The pooling comes from the model's `modules.json` if there is one. Otherwise, it comes from the preset for its
-    family, for names on the Hub only, or from `options.pooling`. The model runs in float32, on a GPU (CUDA or MPS) if
-    torch finds one. `name` replaces the searcher's name `hf:MODEL`, for folders that `agent train` wrote.
+    family, for names on the Hub only, or from `options.pooling`. The model runs on a GPU (CUDA or MPS) if torch finds
+    one. `name` replaces the searcher's name `hf:MODEL`, for folders that `agent train` wrote.
 
     Raises:
         ExtraMissing: torch, transformers or sentence-transformers is not installed.
@@ -105,7 +109,8 @@ class HuggingFaceEmbedder:
     def __init__(self, model: str, options: EmbedderOptions, name: str | None = None) -> None:
         self.name = name or f"hf:{model}"
         self._model, self._trust_remote_code = model, options.trust_remote_code
-        self._device = choose_device()
+        self._device, self._max_tokens = choose_device(), options.max_tokens
+        self._precision = choose_precision(options.precision, self._device)
         with wrap_errors(self.name, "the configuration cannot be loaded"):
             record = read_record(Path(model)) if name is None else None
             if record is not None and record.recipe not in WITHOUT_HEAD:
@@ -142,6 +147,9 @@ class HuggingFaceEmbedder:
             "similarity": similarity,
             "prefixes": self._prefixes,
             "device": self._device,
+            # absent by default, so that rankings of earlier versions are not computed again
+            **({} if self._precision == "float32" else {"precision": self._precision}),
+            **({} if self._max_tokens is None else {"token_limit": self._max_tokens}),
         }
 
     def embed(self, texts: Sequence[str], kind: Kind) -> EmbeddedTexts:
@@ -151,7 +159,7 @@ class HuggingFaceEmbedder:
             UsageError: the model cannot be loaded, or cannot embed the texts.
         """
         self._load()
-        with wrap_errors(self.name, "embedding failed"):
+        with wrap_errors(self.name, "embedding failed"), use_precision(self._precision, self._device):
             vectors = self._loaded.encode(
                 list(texts),
                 prompt=self._prefixes[kind],
@@ -184,22 +192,49 @@ class HuggingFaceEmbedder:
             return [text[: max(end for _, end in tokenizer(text, **options)["offset_mapping"])] for text in texts]
 
     def _load(self) -> None:
-        if self._loaded is None:
-            with wrap_errors(self.name, "the model cannot be loaded"):
-                self._loaded = load_model(
-                    self._model,
-                    None if self._by_modules else self._preset,
-                    device=self._device,
-                    trust_remote_code=self._trust_remote_code,
-                )
-                if not self._by_modules:
-                    self._register_modes()
+        if self._loaded is not None:
+            return
+        with self._open() as model, wrap_errors(self.name, "the model cannot be loaded"):
+            self._loaded = load_model(
+                model,
+                None if self._by_modules else self._preset,
+                device=self._device,
+                trust_remote_code=self._trust_remote_code,
+            )
+            lower_token_limit(self._loaded, self._max_tokens)
+            if not self._by_modules:
+                self._register_modes()
+
+    def _open(self) -> AbstractContextManager[str]:
+        """Return the name or folder to load the model from."""
+        return nullcontext(self._model)
 
     def _register_modes(self) -> None:
         """Register tokens such as `<encoder-only>` in prefixes, which the tokenizer would otherwise split."""
         tokenizer = self._loaded.tokenizer
         tokens = re.findall(r"<[^<>\s]+>", "".join(self._prefixes.values()))
         tokenizer.add_tokens(sorted(tokenizer.get_vocab().keys() & tokens), special_tokens=True)
+
+
+class KnownModelEmbedder(HuggingFaceEmbedder):
+    """Embeds texts with a known model, such as `minilm` or `minilm:FOLDER`.
+
+    Raises:
+        UsageError: the files of the model were not found, or a file has another hash.
+        ExtraMissing, StorageError: see `open_model`.
+    """
+
+    def __init__(self, name: str, options: EmbedderOptions) -> None:
+        model = find_known_model(name)
+        assert model is not None
+        with open_model(name) as folder:
+            super().__init__(folder, options, name.partition(":")[0])
+        self._model = name
+        self.settings = {**self.settings, "model": model.source, "weights": model.revision}
+        self.about = f"cosine similarity of vectors from {model.source}, {model.training_data}"
+
+    def _open(self) -> AbstractContextManager[str]:
+        return open_model(self._model)
 
 
 def choose_device() -> str:
@@ -210,6 +245,48 @@ def choose_device() -> str:
     """
     torch, _, _ = _import_libraries()
     return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def choose_precision(precision: Precision, device: str) -> Literal["float32", "bfloat16"]:
+    """Replace `auto` by bfloat16 where a device computes with it faster than with float32, otherwise by float32."""
+    if precision != "auto":
+        return precision
+    torch, _, _ = _import_libraries()
+    is_fast = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bfloat16" if is_fast or (device == "cpu" and measure_bfloat16_speedup() > _MIN_SPEEDUP) else "float32"
+
+
+@cache
+def measure_bfloat16_speedup() -> float:
+    """Return how many times faster this CPU multiplies matrices in bfloat16 than in float32, or 0 if it emulates it.
+
+    Takes milliseconds. The instructions of the CPU do not tell: some Intel processors multiply faster in float32 than
+    with AVX512-BF16.
+    """
+    torch, _, _ = _import_libraries()
+    if not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
+        return 0.0
+    threads, seconds = torch.get_num_threads(), list[float]()
+    torch.set_num_threads(1)
+    for kind in (torch.float32, torch.bfloat16):
+        left, right = torch.ones(256, 384, dtype=kind), torch.ones(384, 1536, dtype=kind)
+        seconds.append(min(timeit.repeat(partial(torch.mm, left, right), number=1, repeat=9)))
+    torch.set_num_threads(threads)
+    return seconds[0] / seconds[1]
+
+
+def use_precision(precision: Precision, device: str) -> AbstractContextManager[Any]:
+    """Return a context in which models compute with this precision (not `auto`)."""
+    torch, _, _ = _import_libraries()
+    is_lower = precision == "bfloat16"
+    return cast(AbstractContextManager[Any], torch.autocast(device, torch.bfloat16, enabled=is_lower))
+
+
+def lower_token_limit(model: Any, max_tokens: int | None) -> None:
+    """Truncate texts to `max_tokens`, if this is less than the limit of the model."""
+    if max_tokens is not None:
+        limit = model.max_seq_length
+        model.max_seq_length = min(max_tokens, limit) if isinstance(limit, int) else max_tokens
 
 
 def load_model(model: str, preset: ModelPreset | None, *, device: str, trust_remote_code: bool = False) -> Any:

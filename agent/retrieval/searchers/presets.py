@@ -21,6 +21,9 @@ Kind = Literal["query", "code"]
 Pooling = Literal["cls", "mean", "last", "own"]
 AS_ASKED = "as asked for"
 """The family in the settings of models whose pooling the user passed."""
+Precision = Literal["auto", "float32", "bfloat16"]
+"""The type of numbers in a model's layers. `auto` is bfloat16 on devices that compute with it faster than with float32.
+The weights and the vectors are float32."""
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # prompt names in sentence-transformers
 
 
@@ -30,7 +33,8 @@ class EmbedderOptions:
 
     `embeddings` is the folder where vectors are stored. `base_url` applies to endpoints. `trust_remote_code` allows
     the model's custom code to run. `pooling` applies to models without a preset. The prefixes override the model's own
-    prompts and the prefixes of its preset.
+    prompts and the prefixes of its preset. `precision` and `max_tokens` apply to models that run on this machine.
+    `max_tokens` lowers the model's own limit.
     """
 
     embeddings: Path = Path("embeddings")
@@ -39,6 +43,8 @@ class EmbedderOptions:
     pooling: Pooling | None = None
     query_prefix: str | None = None
     code_prefix: str | None = None
+    precision: Precision = "float32"
+    max_tokens: int | None = None
 
 
 def restore_options(options: EmbedderOptions, settings: Mapping[str, Any]) -> EmbedderOptions:
@@ -50,7 +56,11 @@ def restore_options(options: EmbedderOptions, settings: Mapping[str, Any]) -> Em
         UsageError: the settings are damaged.
     """
     prefixes, pooling = settings.get("prefixes", {}), settings.get("pooling")
-    recorded = {"pooling": pooling if settings.get("family") == AS_ASKED else None}
+    recorded = {
+        "pooling": pooling if settings.get("family") == AS_ASKED else None,
+        "precision": settings.get("precision", "float32"),
+        "max_tokens": settings.get("token_limit"),
+    }
     try:
         recorded |= {f"{kind}_prefix": prefixes.get(kind) for kind in ("query", "code")}
         return TypeAdapter(EmbedderOptions).validate_python({**vars(options), **recorded})

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from agent.errors import ConfigError, RunFolderError, UsageError, needs_extra
 from agent.retrieval.searchers.base import Searcher
+from agent.retrieval.searchers.known_models import KNOWN_MODELS, find_known_model
 from agent.retrieval.searchers.presets import EmbedderOptions
 from agent.retrieval.searchers.trained import HEAD, RECORD, WITHOUT_HEAD, read_record
 
@@ -86,23 +87,35 @@ def make_searcher(name: str, options: EmbedderOptions | None = None) -> Searcher
     """Create the searcher with this name. `options` apply to embedding models only.
 
     Raises:
-        ConfigError: no searcher has this name.
+        ConfigError: no searcher has this name, or an option does not apply to the searcher.
         ExtraMissing: a library is not installed.
         UsageError: the model cannot be used (only for `hf:`, `openai:` and `model:`).
     """
     options = options or EmbedderOptions()
     if name in SEARCHERS:
+        _check_no_local_options(name, options)
         return cast(Searcher, SEARCHERS[name].create(name, SEARCHERS[name].about))
+    if find_known_model(name) is not None:
+        embedder = SearcherEntry("models:KnownModelEmbedder", "").create(name, options)
+        return cast(Searcher, _import_class("dense:DenseSearcher")(embedder, options.embeddings))
     for prefix, entry in MODELS.items():
         if name.startswith(prefix) and name != prefix:
+            if prefix == "openai:":
+                _check_no_local_options(name, options)
             embedder = entry.create(name.removeprefix(prefix), options)
             return cast(Searcher, _import_class("dense:DenseSearcher")(embedder, options.embeddings))
     if name.startswith(TRAINED) and name != TRAINED:
         return _make_trained_searcher(Path(name.removeprefix(TRAINED)), options)
-    matches = get_close_matches(name.lower(), SEARCHERS, n=3, cutoff=0.5)
+    matches = get_close_matches(name.lower(), [*SEARCHERS, *KNOWN_MODELS], n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(matches)}?" if matches else ""
-    names = ", ".join([*SEARCHERS, *(f"{prefix}…" for prefix in (*MODELS, TRAINED))])
+    names = ", ".join([*SEARCHERS, *KNOWN_MODELS, *(f"{prefix}…" for prefix in (*MODELS, TRAINED))])
     raise ConfigError(f"unknown searcher {name!r}.{hint} Available: {names}.")
+
+
+def _check_no_local_options(name: str, options: EmbedderOptions) -> None:
+    given = {"--max-tokens": options.max_tokens is not None, "--precision": options.precision == "bfloat16"}
+    if flags := " and ".join(flag for flag, is_given in given.items() if is_given):
+        raise ConfigError(f"{name}: {flags} applies only to models that run on this machine. Run {name} separately.")
 
 
 def _make_trained_searcher(folder: Path, options: EmbedderOptions) -> Searcher:
@@ -125,6 +138,7 @@ def _make_trained_searcher(folder: Path, options: EmbedderOptions) -> Searcher:
         from agent.retrieval.searchers import dense, models, siamese, unif
     searcher: dense.VectorSearcher
     if record.recipe == "unif":
+        _check_no_local_options(name, options)
         searcher = dense.DenseSearcher(unif.UnifEmbedder(folder), options.embeddings)
     else:
         options = replace(options, pooling=None, trust_remote_code=False)

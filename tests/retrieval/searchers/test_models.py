@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from agent.errors import UsageError
+from agent.retrieval.searchers import models
 from agent.retrieval.searchers.models import HuggingFaceEmbedder
 from agent.retrieval.searchers.presets import PRESETS, EmbedderOptions, find_preset
 from agent.retrieval.searchers.registry import make_searcher
@@ -111,6 +112,36 @@ def test_texts_are_truncated_to_the_positions_of_a_short_model(tmp_path: Path) -
     options = EmbedderOptions(pooling="mean", **NO_PREFIXES)
     embedder = HuggingFaceEmbedder(str(save_bert(tmp_path / "short")), options)  # 64 positions
     assert embedder.embed(["a" * 10, "a b " * 100], "code").counts == {"cut": 1}
+
+
+def test_bfloat16_changes_vectors_slightly_and_is_recorded(hub: Path) -> None:
+    model = publish(save_roberta(hub / "codebert-base"))
+    plain, low = (HuggingFaceEmbedder(model, EmbedderOptions(precision=p)) for p in ("float32", "bfloat16"))
+    vectors = [embedder.embed(TEXTS, "code").vectors for embedder in (plain, low)]
+    assert [array.dtype for array in vectors] == ["float32", "float32"]
+    assert (vectors[0] * vectors[1]).sum(1) == pytest.approx(1, abs=0.01)
+    assert vectors[0].tolist() != vectors[1].tolist()
+    assert low.settings == {**plain.settings, "precision": "bfloat16"}
+    assert {str(weight.dtype) for weight in low._loaded.parameters()} == {"torch.float32"}
+
+
+@pytest.mark.parametrize(("speedup", "expected"), [(0.0, "float32"), (1.1, "float32"), (2.0, "bfloat16")])
+def test_auto_is_bfloat16_only_where_it_is_faster(
+    monkeypatch: pytest.MonkeyPatch, speedup: float, expected: str
+) -> None:
+    monkeypatch.setattr(models, "measure_bfloat16_speedup", lambda: speedup)
+    assert models.choose_precision("auto", "cpu") == expected
+    assert models.choose_precision("auto", "mps") == "float32"
+    assert models.choose_precision("bfloat16", "cpu") == "bfloat16"
+
+
+@pytest.mark.parametrize(("given", "limit", "cut"), [(8, 8, 2), (512, 64, 1)])
+def test_the_number_of_tokens_can_be_lowered_and_is_recorded(tmp_path: Path, given: int, limit: int, cut: int) -> None:
+    folder = save_sentence_transformer(tmp_path / "mine")  # 64 tokens
+    plain, lowered = (HuggingFaceEmbedder(str(folder), EmbedderOptions(max_tokens=n)) for n in (None, given))
+    assert lowered.settings == {**plain.settings, "token_limit": given}
+    embedded = lowered.embed(["a" * 6, "a" * 7, "a" * 63], "code")
+    assert (embedded.counts, lowered._loaded.max_seq_length) == ({"cut": cut}, limit)
 
 
 def test_a_model_without_preset_raises_an_error_with_the_options(hub: Path) -> None:

@@ -1,6 +1,7 @@
 import pytest
 
 from agent.errors import ConfigError, UsageError
+from agent.retrieval.searchers.presets import EmbedderOptions
 from agent.retrieval.searchers.registry import SEARCHERS, make_searcher
 from tests.retrieval.searchers.test_dense import silent
 
@@ -67,7 +68,14 @@ def test_an_unknown_name_raises_an_error_with_suggestions_and_all_names():
         make_searcher("BM-25")
 
 
-@pytest.mark.parametrize("name", ["", "hf:", "openai:", "intfloat/e5-base-v2"])
+@pytest.mark.parametrize("name", ["bm25", "ncs", "openai:m"])
+@pytest.mark.parametrize(("option", "value"), [("max_tokens", 64), ("precision", "bfloat16")])
+def test_options_of_local_models_are_refused_for_other_searchers(name, option, value):
+    with pytest.raises(ConfigError, match=option.replace("_", "-")):
+        make_searcher(name, EmbedderOptions(**{option: value}))
+
+
+@pytest.mark.parametrize("name", ["", "hf:", "openai:", "minilm:", "intfloat/e5-base-v2"])
 def test_a_model_without_prefix_or_a_prefix_without_model_is_unknown(name):
     with pytest.raises(ConfigError, match=f"'{name}'"):
         make_searcher(name)
