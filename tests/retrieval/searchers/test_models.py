@@ -122,6 +122,7 @@ def test_bfloat16_changes_vectors_slightly_and_is_recorded(hub: Path) -> None:
     assert (vectors[0] * vectors[1]).sum(1) == pytest.approx(1, abs=0.01)
     assert vectors[0].tolist() != vectors[1].tolist()
     assert low.settings == {**plain.settings, "precision": "bfloat16"}
+    assert plain.settings.keys().isdisjoint({"precision", "token_limit"})  # as before these options existed
     assert {str(weight.dtype) for weight in low._loaded.parameters()} == {"torch.float32"}
 
 
