@@ -89,7 +89,7 @@ def make_searcher(name: str, options: EmbedderOptions | None = None) -> Searcher
     Raises:
         ConfigError: no searcher has this name, or an option does not apply to the searcher.
         ExtraMissing: a library is not installed.
-        UsageError: the model cannot be used (only for `hf:`, `openai:` and `model:`).
+        UsageError, StorageError: the model cannot be used (only for embedding models).
     """
     options = options or EmbedderOptions()
     if name in SEARCHERS:
