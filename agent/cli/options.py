@@ -397,7 +397,23 @@ class TrainOptions:
         float | None, typer.Option("--softmax-temperature", min=1e-4, max=100, help="Divisor of cosine similarities.")
     ] = None
     alpha: Annotated[float | None, typer.Option(min=0, max=10, help="Exponent α for languages (macp).")] = None
+    contrast: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Mutants to tell from right code (biencoder, macp).")
+    ] = None
+    contrast_weight: Annotated[
+        float | None, typer.Option(min=0, max=1000, help="Weight of the loss of --contrast.")
+    ] = None
+    contrast_temperature: Annotated[
+        float | None, typer.Option(min=1e-4, max=100, help="Divisor of the margins of --contrast.")
+    ] = None
     metric: Annotated[str | None, typer.Option(metavar="NAME", help="Metric of the best epoch, such as RR@10.")] = None
+    best: Annotated[
+        Literal["trained", "any"] | None, typer.Option(help="Whether the untrained model may be the best epoch.")
+    ] = None
+    mix: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=1, metavar="W", help="Share of the trained weights, with the rest from the base."),
+    ] = None
     patience: Annotated[int | None, typer.Option(min=1, help="Epochs without improvement until the end.")] = None
     seed: Annotated[int | None, typer.Option(min=0, max=2**31, help="Seed of weights, batches and dropout.")] = None
     drop_leaks: Annotated[bool, typer.Option("--drop-leaks", help="Leave out pairs with held-out texts.")] = False

@@ -16,14 +16,14 @@ from agent.cli.text import Console, one_line, print_json, print_table, print_tex
 from agent.datasets.benchmarks.pairs import is_split
 from agent.errors import ConfigError, UsageError
 from agent.retrieval.searchers.trained import TrainingRecord, read_record
-from agent.text import build_table, plural
+from agent.text import build_table
 from agent.training.base import check_exists
 from agent.training.data import TrainingData, read_training_data
 from agent.training.evaluation import parse_metric
 from agent.training.leaks import Leaks, find_leaks
 from agent.training.model_folder import Training, check_folder
 from agent.training.recipe import Hyperparameters, Recipe, load_recipe
-from agent.training.rows import EpochRows
+from agent.training.rows import RULES, EpochRows
 
 _REMEDY = (
     "Split pairs with `agent corpus split --by code`. For other benchmarks, pass --drop-leaks, which leaves out these "
@@ -51,12 +51,15 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
         flag = FLAGS.get(option, f"--{option.replace('_', '-')}")
         raise ConfigError(f"{flag}: the recipe {name} does not use this option. Remove it.")
     base = None if options.dry_run else recipe.choose_base(options.base)
+    _check_contrast(recipe, options, changes)
     settings = recipe.defaults.model_copy(update=changes)
     with stoppable(notes, partial(_describe_stored, out)):
         with Steps(notes) as steps:
             data, leaks = _read_data(path, options, steps)
         for note in data.notes:
             print_text(notes, f"note: {note}")
+        if settings.best == "any" and data.validation is None:
+            raise ConfigError("--best any: needs validation queries. Pass --validation BENCHMARK.")
         rows = EpochRows(data, recipe.form, settings)
         if options.dry_run:
             _print_plan(recipe, settings, data, rows, leaks, as_json=options.as_json)
@@ -65,8 +68,8 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
             _print_leaks(notes, leaks)
             raise UsageError(f"{path}: held-out texts are in the training data: {leaks.describe()}. {_REMEDY}")
         if rows.omitted:
-            causes = "they have no suitable negatives, fit no batch or have an empty text"
-            print_text(notes, f"note: {plural(rows.omitted, 'row')} left out of the first epoch, because {causes}")
+            counts = "; ".join(f"{count:,} ({RULES[rule]})" for rule, count in rows.omitted.items())
+            print_text(notes, f"note: rows or hard negatives left out of the first epoch: {counts}")
         with Steps(notes) as steps, defer_signals() as is_stopping:
             from agent.training.trainer import train
 
@@ -104,6 +107,7 @@ def _read_data(path: Path, options: TrainOptions, steps: Steps) -> tuple[Trainin
         language=options.language,
         validation=options.validation,
         tests=options.test or (),
+        contrast=options.contrast,
         progress=steps,
     )
     leaks = find_leaks(data := read(), steps)
@@ -128,6 +132,16 @@ def _collect_changes(options: TrainOptions) -> dict[str, Any]:
     return changes
 
 
+def _check_contrast(recipe: Recipe, options: TrainOptions, changes: dict[str, Any]) -> None:
+    if options.contrast is None:
+        if given := sorted(changes.keys() & {"contrast_weight", "contrast_temperature"}):
+            raise ConfigError(f"--{given[0].replace('_', '-')}: has no effect without --contrast FILE.")
+    elif "contrast_weight" in recipe.unused:
+        raise ConfigError(f"--contrast: the recipe {recipe.name} does not use this option. Remove it.")
+    elif options.mini_batch is not None:
+        raise ConfigError("--mini-batch: is not available with --contrast. Pass a smaller --batch-size.")
+
+
 def _print_plan(
     recipe: Recipe, settings: Hyperparameters, data: TrainingData, rows: EpochRows, leaks: Leaks, *, as_json: bool
 ) -> None:
@@ -140,7 +154,11 @@ def _print_plan(
         "codes": len(data.codes),
         "held_out": {benchmark.name: len(benchmark.queries) for benchmark in held_out},
         "leaks": leaks.counts,
-        "rows_left_out": rows.omitted,
+        "contrasts": {
+            "functions": data.contrasts.count_functions() if data.contrasts else 0,
+            "mutants": len(data.contrasts.rows) if data.contrasts else 0,
+        },
+        "rows_left_out": dict(rows.omitted),
         "steps_per_epoch": rows.batches,
         "steps": rows.batches * settings.epochs,
         "settings": settings.model_dump(mode="json"),
@@ -162,18 +180,40 @@ def _print_scores(record: TrainingRecord) -> None:
         (epoch.epoch, epoch.loss and f"{epoch.loss:.4f}", *(epoch.scores.get(name) for name in metrics))
         for epoch in record.epochs
     ]
+    if record.mixed:
+        rows.append(("mixed", None, *(record.mixed.get(name) for name in metrics)))
     print_table(Console(), build_table(("epoch", "loss", *metrics), rows))
-    for name, values in record.tests.items():
-        print_text(Console(), f"{one_line(name)}: {', '.join(f'{key} {value:.3f}' for key, value in values.items())}")
+    if record.tests:
+        pairs = [
+            (one_line(test), metric, untrained, value, None if untrained is None else f"{value - untrained:+.3f}")
+            for test, values in record.tests.items()
+            for metric, value in values.items()
+            for untrained in (record.untrained_tests.get(test, {}).get(metric),)
+        ]
+        columns = ("test", "metric", "untrained", "trained", "difference")
+        print_table(Console(), build_table(columns, pairs, left=["metric"]))
     if record.beats_untrained is False:
-        metric = one_line(str(record.settings["metric"]))
-        print_text(Console(), f"warning: no epoch has a higher {metric} than the untrained model (epoch 0)")
+        _warn_of_untrained(record)
     if record.data.leaks:
         print_text(Console(), "warning: held-out texts are in the training data, so the scores are too high")
+
+
+def _warn_of_untrained(record: TrainingRecord) -> None:
+    metric = one_line(str(record.settings["metric"]))
+    base = one_line(record.base.name or "the untrained model", 200)
+    if record.best_epoch == 0:
+        kept = "The folder has the untrained model."
+    elif record.mixed:
+        kept = f"The folder has the mixed model. To search without training, use {base}."
+    else:
+        kept = f"The folder has epoch {record.best_epoch}. To keep the untrained model ({base}), pass --best any."
+    subject = "the mixture does not have" if record.mixed else "no epoch has"
+    print_text(Console(), f"warning: {subject} a higher {metric} than the untrained model (epoch 0). {kept}")
 
 
 def _describe_epoch(record: TrainingRecord) -> str:
     if record.best_epoch is None:
         return "without training" if record.settings.get("epochs") == 0 else "of an unfinished epoch"
     by_score = f", the best by {record.settings['metric']}" if record.epochs[-1].scores else ""
-    return f"of epoch {record.best_epoch} of {record.epochs[-1].epoch}{by_score}"
+    mix = f", mixed with the base at {share:g}" if (share := record.settings.get("mix")) and record.best_epoch else ""
+    return f"of epoch {record.best_epoch} of {record.epochs[-1].epoch}{by_score}{mix}"

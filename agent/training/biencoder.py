@@ -4,12 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from sentence_transformers.sentence_transformer import losses
 from sentence_transformers.util import cos_sim
 
 from agent.errors import UsageError
 from agent.training.base import load_base
 from agent.training.recipe import Form, Hyperparameters
+
+
+class ContrastLoss(losses.MultipleNegativesRankingLoss):  # type: ignore[misc]
+    """InfoNCE, and the margin of right code over a mutant under its own query, compared with another query.
+
+    For contrasts with queries q_i, right code r_i and mutants w_i, with weight λ and temperature τ:
+
+        m_ij = cos(q_j, r_i) − cos(q_j, w_i)
+        L    = L(pairs) + L(q, r) + λ · 1/b Σ_i log(1 + exp(−(m_ii − m_i,i−1) / τ))
+
+    L(pairs) and L(q, r) are the losses of `BiEncoder`, of the pairs and of the queries with the right code. A model
+    that only learns what mutants look like has m_ii = m_ij, and gains nothing. The last three columns of the features
+    are q, r and w.
+    """
+
+    def __init__(self, model: Any, settings: Hyperparameters) -> None:
+        super().__init__(model, scale=1 / settings.temperature)
+        self._weight = settings.contrast_weight
+        self._temperature = settings.contrast_temperature
+
+    def compute_loss_from_embeddings(self, embeddings: Any, labels: Any) -> torch.Tensor:
+        *pairs, queries, right, wrong = embeddings
+        ranking: torch.Tensor = sum(super(ContrastLoss, self).compute_loss_from_embeddings(columns, labels)
+                                    for columns in (pairs, [queries, right]))  # fmt: skip
+        change = torch.nn.functional.normalize(right, dim=1) - torch.nn.functional.normalize(wrong, dim=1)
+        directions = torch.nn.functional.normalize(queries, dim=1)
+        differences = ((directions - directions.roll(1, 0)) * change).sum(1)  # m_ii − m_i,i−1
+        return ranking + self._weight * torch.nn.functional.softplus(-differences / self._temperature).mean()
 
 
 class BiEncoder:

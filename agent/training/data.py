@@ -20,12 +20,14 @@ from agent.datasets.benchmarks.triples import is_triples
 from agent.datasets.encoding import dumps
 from agent.datasets.fields import FieldMap, Fields
 from agent.datasets.formats import strip_suffixes
+from agent.datasets.mutants import MUTANT
 from agent.errors import UsageError
 from agent.languages.base import Language
 from agent.retrieval.benchmark import includes_codes, open_benchmark
 from agent.retrieval.code_views import find_language, split_docstring
 from agent.runs.store import files
 from agent.text import plural
+from agent.training.contrasts import Contrasts, read_contrast_data
 from agent.types import Pair, Progress, normalise_language
 
 
@@ -42,10 +44,11 @@ class TrainingData:
     """Pairs to train on, without undecided pairs.
 
     `queries` and `codes` are distinct texts of these pairs. `languages` has the language of each snippet. Queries
-    with equal `query_groups` are near duplicates, and so are snippets with equal `code_clusters`. `validation` selects
+    with equal `query_groups` are near duplicates, and so are snippets with equal `code_clusters`. `proved` has the
+    queries and snippets of pairs whose label 0 was decided by a test or by the check of a mutant. `validation` selects
     the best epoch. The queries of `validation` and `tests` are held out. `labels` counts the distinct pairs that were
     read (`1`, `0`, `undecided`). `sources` and `licences` count `pairs` by their name or `missing`. `sha256` is the
-    hash of the pairs with their labels and languages, in order.
+    hash of the pairs with their labels and languages, and of the contrasts, in order.
     """
 
     name: str
@@ -62,6 +65,8 @@ class TrainingData:
     licences: Mapping[str, int] = field(default_factory=dict)
     sha256: str = ""
     notes: Sequence[str] = ()
+    proved: Collection[tuple[int, int]] = field(default=frozenset(), repr=False)
+    contrasts: Contrasts | None = None
 
 
 def read_training_data(
@@ -73,6 +78,7 @@ def read_training_data(
     language: str | None = None,
     validation: Path | None = None,
     tests: Sequence[Path] = (),
+    contrast: Path | None = None,
     excluded: Collection[str] = (),
     progress: Progress,
 ) -> TrainingData:
@@ -90,7 +96,8 @@ def read_training_data(
         mapping: names of the fields of tables of pairs, in `path` and in held-out benchmarks.
         codes: files (or glob patterns) with the snippets of the benchmarks that store them separately.
         language: language of the pairs to train on, and of the held-out benchmarks.
-        excluded: queries and snippets whose pairs are left out, with a note.
+        contrast: file of `agent corpus mutate` with right code and mutants.
+        excluded: queries and snippets whose pairs and contrasted functions are left out, with a note.
 
     Raises:
         UsageError: there is no pair with label 1, in training or in a held-out benchmark, a split folder has no
@@ -131,7 +138,12 @@ def read_training_data(
     data = _build(path, items, notes, progress)
     if unused_codes:
         raise UsageError("--codes: no benchmark stores its snippets separately. Remove --codes.")
-    return replace(data, validation=held_out.get("validation"), tests=benchmarks)
+    data = replace(data, validation=held_out.get("validation"), tests=benchmarks)
+    if contrast is None:
+        return data
+    contrasts = read_contrast_data(contrast, excluded, progress)
+    digest = sha256(f"{data.sha256} {contrasts.sha256}".encode()).hexdigest()
+    return replace(data, contrasts=contrasts, sha256=digest)
 
 
 def _iterate_pairs(
@@ -177,6 +189,7 @@ def _build(path: Path, items: Iterable[LabelledPair], notes: Sequence[str], prog
     """Merge equal pairs, number the texts, and find near duplicates."""
     merged = dict[tuple[str, str], int | None]()
     disputed = set[tuple[str, str]]()
+    proved = set[tuple[str, str]]()
     origins = dict[tuple[str, str], tuple[str, str, str]]()
     for number, item in enumerate(items, start=1):
         key = intern(item.pair.query), intern(item.pair.code)
@@ -186,6 +199,8 @@ def _build(path: Path, items: Iterable[LabelledPair], notes: Sequence[str], prog
             merged[key] = item.label
         elif item.label is not None and item.label != label:
             disputed.add(key)
+        if _is_proved_wrong(item):
+            proved.add(key)
         origins.setdefault(key, (item.pair.language, get_name(meta, SOURCE), get_name(meta, LICENCE)))
         if number % 1000 == 0:
             progress("reading pairs", number, None)
@@ -213,9 +228,17 @@ def _build(path: Path, items: Iterable[LabelledPair], notes: Sequence[str], prog
         languages=languages,
         query_groups=cluster(queries, len(queries), progress, shingle_query),
         code_clusters=cluster(codes, len(codes), progress),
+        proved={(queries[query], codes[code]) for query, code in proved & labels.keys()},
         labels=by_label,
         sources=dict(Counter(origins[pair][1] for pair in labels).most_common()),
         licences=dict(Counter(origins[pair][2] for pair in labels).most_common()),
         sha256=digest.hexdigest(),
         notes=notes,
     )
+
+
+def _is_proved_wrong(item: LabelledPair) -> bool:
+    """Return whether a failed test, or the check of a mutant, decided a label 0."""
+    test = item.observation.annotation.test if item.observation else None
+    has_evidence = isinstance(item.pair.meta.get(MUTANT), dict) or (test is not None and test.says == 0)
+    return item.label == 0 and has_evidence

@@ -55,7 +55,8 @@ def find_leaks(data: TrainingData, progress: Progress) -> Leaks:
 
     Near duplicates are those that `NearDuplicateIndex` finds, as in `agent corpus split` and `decontaminate`. Held-out
     code also leaks if a training snippet equals or nearly equals it without docstrings. Other snippets of a
-    held-out benchmark may be in training. Benchmarks with the same name are counted as one.
+    held-out benchmark may be in training. Contrasts are compared like pairs, both the right code and the mutants.
+    Benchmarks with the same name are counted as one.
 
     Raises:
         ExtraMissing: `datasketch` is not installed.
@@ -73,9 +74,12 @@ def find_leaks(data: TrainingData, progress: Progress) -> Leaks:
             parts = split_docstring(code, benchmark.language, {})
             for text in (code, (parts and parts[1]) or code):
                 codes.setdefault(text, set()).add((benchmark.name, identifier))
+    contrasts = data.contrasts.rows if data.contrasts else ()
+    trained_queries = dict.fromkeys(chain(data.queries, (row.query for row in contrasts)))
+    trained_codes = dict.fromkeys(chain(data.codes, *((row.right, row.wrong) for row in contrasts)))
     found = (
-        *_match(data.queries, queries, "queries", shingle_query, progress),
-        *_match(data.codes, codes, "codes", shingle_code, progress),
+        *_match(list(trained_queries), queries, "queries", shingle_query, progress),
+        *_match(list(trained_codes), codes, "codes", shingle_code, progress),
     )
     items = {kind: {leak[::2] for leak in found if leak.kind == kind} for kind in _KINDS}  # benchmarks and ids
     for kind in ("queries", "codes"):

@@ -21,11 +21,13 @@ from agent.retrieval.searchers.trained import (
     RECORD,
     WITHOUT_HEAD,
     BaseRecord,
+    ContrastRecord,
     DataRecord,
     TrainingRecord,
     read_record,
 )
 from agent.runs.store import files
+from agent.training.contrasts import Contrasts
 from agent.training.data import TrainingData
 from agent.training.recipe import Hyperparameters, Recipe
 from agent.training.rows import EpochRows
@@ -94,9 +96,22 @@ def make_record(training: Training, card: Any) -> TrainingRecord:
             sources=dict(data.sources),
             licences=dict(data.licences),
             leaks={name: dict(counts) for name, counts in training.leaks.items() if any(counts.values())},
+            contrasts=_describe_contrasts(data.contrasts),
         ),
+        omitted=dict(training.rows.omitted),
         settings=training.settings.model_dump(mode="json"),
         versions={name: version(name) for name in _LIBRARIES},
+    )
+
+
+def _describe_contrasts(contrasts: Contrasts | None) -> ContrastRecord | None:
+    if contrasts is None:
+        return None
+    return ContrastRecord(
+        name=contrasts.name,
+        count=len(contrasts.rows),
+        functions=contrasts.count_functions(),
+        sha256=contrasts.sha256,
     )
 
 
@@ -189,7 +204,8 @@ def _list_changes(old: TrainingRecord, new: TrainingRecord) -> list[str]:
     """Name what differs between two trainings. A base model is identified by its revision, not by its path."""
     one, other = (
         {"recipe": each.recipe, "base": each.base.revision, "data": (each.data.sha256, each.data.held_out)}
-        | {"precision": "float32", **each.settings}  # earlier versions did not record it
+        | {**Hyperparameters().model_dump(mode="json"), "precision": "float32"}  # what older records do not state
+        | each.settings
         for each in (old, new)
     )
     return [name.replace("_", "-") for name in one | other if one.get(name) != other.get(name)]

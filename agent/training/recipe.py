@@ -15,6 +15,8 @@ Rewriting = Literal["none", "delete", "copy", "switch"]
 Form = Literal["ranking", "labels"]
 """The rows of a recipe: `ranking` rows have a query, a relevant snippet and hard negatives, and `labels` rows have
 a query, a snippet and a label. With `ranking`, the other snippets of a batch serve as negatives."""
+BIENCODER_ONLY = frozenset({"contrast_weight", "contrast_temperature", "mix"})
+"""Hyperparameters that need a base model and a score without weights of its own."""
 
 
 class Hyperparameters(Frozen):
@@ -25,7 +27,10 @@ class Hyperparameters(Frozen):
     with label 0 for each relevant snippet (None: in-batch negatives only). `temperature` divides cosine similarities.
     `mini_batch` is the number of texts that are embedded at once (None: the whole batch). `patience` is the number of
     epochs without improvement after which training stops (None: never). With `alpha`, each batch has one language,
-    drawn with probability proportional to n^alpha for n rows (None: batches mix languages). A training records the
+    drawn with probability proportional to n^alpha for n rows (None: batches mix languages). `best` says whether the
+    untrained model may be the best epoch. `mix` is the share of the best epoch's weights in the final model, and the
+    untrained model has the rest (None: all). `contrast_weight` multiplies the loss of contrasts, and
+    `contrast_temperature` divides their margins. A training records the
     precision that `auto` stands for. Settings that a recipe does not use are ignored.
     """
 
@@ -45,13 +50,17 @@ class Hyperparameters(Frozen):
     in_batch: bool = False
     rewrite: Rewriting = "none"
     precision: Precision = "auto"
+    best: Literal["trained", "any"] = "trained"
+    mix: float | None = None
+    contrast_weight: float = 1.0
+    contrast_temperature: float = 0.02
 
 
 class Recipe(Protocol):
     """Describes how to train a searcher.
 
     `name` is the name on the command line, `source` cites the paper, and `defaults` are the paper's hyperparameters.
-    `unused` names hyperparameters that have no effect.
+    `unused` names hyperparameters that have no effect. A recipe that uses `contrast_weight` trains on contrasts.
     """
 
     name: str

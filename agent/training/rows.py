@@ -9,9 +9,19 @@ from itertools import chain, islice, repeat
 from random import Random
 from typing import Any, NamedTuple
 
+from agent.datasets.mutants import Contrast
 from agent.errors import UsageError, needs_extra
-from agent.training.data import TrainingData, TrainingPair
+from agent.text import plural
+from agent.training.data import TrainingData
 from agent.training.recipe import Form, Hyperparameters, Rewriting
+
+RULES = {
+    "empty_text": "an empty text",
+    "near_duplicate": "a snippet with label 0 that nearly equals a relevant one",
+    "no_negative": "no suitable negative",
+    "no_batch": "no batch where every negative is one",
+}
+"""The rules that leave out rows, in words."""
 
 
 class Row(NamedTuple):
@@ -53,10 +63,11 @@ def rewrite_query(query: str, how: Rewriting, random: Random) -> str:
 class EpochRows:
     """Draws the rows and batches of each epoch, which depend on the data, the settings and the epoch alone.
 
-    Let F(q) be the clusters of all snippets relevant to a query in the group of q. No negative of q is in F(q).
-    With in-batch negatives (form `ranking`, or `in_batch`), no snippet of another row of the batch is in F(q) either.
-    `batches` is the number of batches of each epoch. `omitted` counts the rows that are left out of the last drawn
-    epoch, because they fit no batch, contradict F(q), or have an empty text or too few negatives.
+    Let F(q) be the clusters of all snippets relevant to a query in the group of q. No negative of q is in F(q), except
+    snippets with label 0 that differ from all relevant ones and were proved wrong for q. With in-batch negatives (form
+    `ranking`, or `in_batch`), no snippet of another row of the batch is in F(q) either. `batches` is the number of
+    batches of each epoch. `omitted` counts the rows and hard negatives that are left out of the last drawn epoch, by
+    rule (`RULES`).
 
     Rows of the form `labels` are all pairs. If no pair has label 0, each relevant pair also gives a row with a random
     snippet and label 0 (section 6.1 of the CoSQA paper). Rows of the form `ranking` are the relevant pairs, each with
@@ -66,8 +77,11 @@ class EpochRows:
     n_i^α / Σ_j n_j^α (equation 2 of the ProCQA paper). An epoch then repeats rows of rare languages, and has only some
     rows of frequent ones.
 
+    Each batch also has one contrast for each row. They are drawn from different families, so that the query of one is
+    a wrong query for another. Each family is drawn once before a family is drawn again, with a random contrast.
+
     Raises:
-        UsageError: no pair with label 1 can be trained on, or no batch has a negative.
+        UsageError: no pair with label 1 can be trained on, no batch has a negative, or there are too few contrasts.
     """
 
     def __init__(self, data: TrainingData, recipe_form: Form, settings: Hyperparameters) -> None:
@@ -80,6 +94,7 @@ class EpochRows:
             if label:
                 relevant[data.query_groups[query]].add(data.code_clusters[code])
         self._relevant = [relevant[group] for group in data.query_groups]
+        self._exact = {(data.query_groups[query], code) for query, code, label in data.pairs if label}
         self._codes: defaultdict[str, list[int]] = defaultdict(list)
         self._sizes: defaultdict[str, Counter[int]] = defaultdict(Counter)
         for code, text in enumerate(data.codes):
@@ -90,6 +105,7 @@ class EpochRows:
         self._hard: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
         self._add_rows()
         self.batches = -(-self._total // settings.batch_size)
+        self._families = self._group_contrasts()
         batches = self.draw(0)
         if self._is_ranking and all(len(batch) == len(batch[0].codes) == 1 for batch in batches):
             raise UsageError(
@@ -105,20 +121,22 @@ class EpochRows:
         """Draw the batches of an epoch. The dataset has these rows until the next epoch is drawn."""
         random = Random(f"{self._settings.seed} {epoch}")
         self._epoch = epoch
-        self.omitted = self._unusable
+        self.omitted = self._unusable.copy()
         weights = [len(rows) ** (self._settings.alpha or 0) for rows in self._rows.values()]
         order = random.choices(list(self._rows), weights, k=self.batches)
         placed = {language: self._place(language, count, random) for language, count in Counter(order).items()}
         batches = [placed[language].pop() for language in order]
         self._drawn = [row for batch in batches for row in batch]
+        self._drawn_contrasts = self._draw_contrasts(map(len, batches))
         return batches
 
     def make_dataset(self) -> Any:
         """Return a `datasets.Dataset` of texts. Index i is row i of the epoch that was drawn last (in this process).
 
         Columns of `ranking` are `query`, `code`, and `negative_1` to `negative_N`. Columns of `labels` are `query`,
-        `code`, `label` and, with a rewriting, `rewritten`, which equals `query` in rows with label 0. Raises
-        `ExtraMissing` without the library `datasets`.
+        `code`, `label` and, with a rewriting, `rewritten`, which equals `query` in rows with label 0. With contrasts,
+        the last columns are `contrast_query`, `right` and `wrong`. Raises `ExtraMissing` without the library
+        `datasets`.
         """
         with needs_extra("train"):
             from datasets import Dataset
@@ -128,23 +146,34 @@ class EpochRows:
     def _get_language(self, code: int) -> str:
         return "" if self._settings.alpha is None else self._data.languages[code]
 
-    def _is_usable(self, pair: TrainingPair) -> bool:
-        has_texts = self._data.queries[pair.query].strip() and self._data.codes[pair.code].strip()
-        is_relevant = self._data.code_clusters[pair.code] in self._relevant[pair.query]
-        return bool(has_texts) and is_relevant == bool(pair.label)
+    def _find_rule(self, query: int, code: int, label: int) -> str | None:
+        """Return the rule that leaves out a pair, whatever the other pairs are."""
+        data = self._data
+        if not (data.queries[query].strip() and data.codes[code].strip()):
+            return "empty_text"
+        if label or data.code_clusters[code] not in self._relevant[query]:
+            return None
+        is_exempt = (query, code) in data.proved and (data.query_groups[query], code) not in self._exact
+        return None if is_exempt else "near_duplicate"
 
     def _add_rows(self) -> None:
-        distinct = dict.fromkeys(self._data.pairs)
-        pairs = [pair for pair in distinct if self._is_usable(pair)]
+        rules = {pair: self._find_rule(*pair) for pair in self._data.pairs}
+        pairs = [pair for pair, rule in rules.items() if rule is None]
         draws = not self._is_ranking and all(pair.label for pair in pairs)
         # the number of random snippets for which each batch keeps room
         self._needed = (self._settings.hard_negatives or 0) if self._is_ranking else int(draws)
-        for query, code, label in pairs:
+        self._unusable = Counter[str]()
+        for (query, code, label), rule in rules.items():
             language = self._get_language(code)
-            relevant = self._relevant[query]
-            if self._is_ranking and not label:
+            free = len(self._codes[language]) - self._count(language, self._relevant[query])
+            is_hard = self._is_ranking and not label
+            if is_hard and not self._needed:
+                continue
+            if rule or (not is_hard and free < self._needed):
+                self._unusable[rule or "no_negative"] += 1 + (draws and label)
+            elif is_hard:
                 self._hard[language, query].append(code)
-            elif len(self._codes[language]) - self._count(language, relevant) >= self._needed:
+            else:
                 self._rows[language] += [Row(query, (code,), label), Row(query, (), 0)][: 1 + draws]
         self._total = sum(map(len, self._rows.values()))
         if not any(row.label for row in chain.from_iterable(self._rows.values())):
@@ -152,8 +181,30 @@ class EpochRows:
                 f"{self._data.name}: no pair with label 1 can be trained on. Each needs texts that are not empty, and"
                 f" {self._needed} snippets that are not relevant to its query. Add snippets or lower --hard-negatives."
             )
-        expected = sum(1 + draws if pair.label else not self._is_ranking for pair in distinct)
-        self._unusable = expected - self._total
+
+    def _group_contrasts(self) -> list[list[Contrast]]:
+        families: defaultdict[int, list[Contrast]] = defaultdict(list)
+        if contrasts := self._data.contrasts:
+            for family, contrast in zip(contrasts.families, contrasts.rows, strict=True):
+                families[family].append(contrast)
+            if len(families) < (size := min(self._settings.batch_size, self._total)):
+                raise UsageError(
+                    f"{contrasts.name}: has {plural(len(families), 'different function')}, but a batch has {size} rows."
+                    " Pass a smaller --batch-size or a file with more functions."
+                )
+        return list(families.values())
+
+    def _draw_contrasts(self, sizes: Iterable[int]) -> list[Contrast]:
+        if not self._families:
+            return []
+        random = Random(f"{self._settings.seed} {self._epoch} contrasts")
+        drawn: list[Contrast] = []
+        left: list[list[Contrast]] = []
+        for size in sizes:
+            if len(left) < size:
+                left = random.sample(self._families, len(self._families))
+            drawn += [random.choice(left.pop()) for _ in range(size)]
+        return drawn
 
     def _count(self, language: str, clusters: Iterable[int]) -> int:
         sizes = self._sizes[language]
@@ -180,7 +231,7 @@ class EpochRows:
                         batch.relevant |= relevant
                     break
             else:
-                self.omitted += 1
+                self.omitted["no_batch"] += 1
         return [[self._complete(language, row, batch, random) for row in batch.rows] for batch in batches]
 
     def _fits(self, language: str, batch: _Batch, present: set[int], relevant: set[int]) -> bool:
@@ -215,6 +266,13 @@ class EpochRows:
             columns["label"] = [row.label for row in rows]
         if not self._is_ranking and self._settings.rewrite != "none":
             columns["rewritten"] = [self._rewrite(row) for row in rows]
+        if data.contrasts:
+            drawn = [self._drawn_contrasts[index % len(self._drawn)] for index in indices]
+            columns["contrast_query"] = [contrast.query for contrast in drawn]
+            columns |= {
+                "right": [contrast.right for contrast in drawn],
+                "wrong": [contrast.wrong for contrast in drawn],
+            }
         return columns
 
     def _rewrite(self, row: Row) -> str:

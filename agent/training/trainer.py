@@ -24,6 +24,7 @@ from agent.retrieval.searchers.trained import HEAD, EpochRecord, TrainingRecord
 from agent.runs.store import files
 from agent.text import one_line
 from agent.training import model_folder
+from agent.training.biencoder import ContrastLoss
 from agent.training.evaluation import Evaluator
 from agent.training.model_folder import Training
 from agent.training.rows import EpochRows
@@ -66,10 +67,13 @@ def train(training: Training) -> TrainingRecord:
             raise UsageError(f"{training.out}: {trainer.explain(error)}") from error
 
 
-def find_best(epochs: Sequence[EpochRecord], metric: str) -> EpochRecord | None:
-    """Return the first epoch with the highest score, or the last epoch if there are no scores. Epoch 0 never counts."""
-    trained = (epoch for epoch in epochs if epoch.epoch)
-    return max(trained, key=lambda epoch: epoch.scores.get(metric, epoch.epoch), default=None)
+def find_best(epochs: Sequence[EpochRecord], metric: str, *, untrained: bool = False) -> EpochRecord | None:
+    """Return the first epoch with the highest score, or the last epoch if there are no scores.
+
+    Epoch 0 counts with `untrained` only.
+    """
+    eligible = (epoch for epoch in epochs if epoch.epoch or untrained)
+    return max(eligible, key=lambda epoch: epoch.scores.get(metric, epoch.epoch), default=None)
 
 
 class BatchSampler(DefaultBatchSampler):  # type: ignore[misc]
@@ -107,7 +111,8 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
         self.steps = self.rows.batches
         self.total = self.rows.batches * settings.epochs
         self.checkpoint = model_folder.find_checkpoint(training.out)
-        loss = recipe.make_loss(model, settings)
+        loss = ContrastLoss(model, settings) if training.data.contrasts else recipe.make_loss(model, settings)
+        self.untrained = {name: weight.cpu().clone() for name, weight in loss.state_dict().items()}
         rows = self.rows.make_dataset()
         self.validation = self._make_evaluator(loss, benchmark) if benchmark else None
         super().__init__(model, self._make_arguments(model), rows, loss=loss, callbacks=[_Callback(self)])
@@ -124,17 +129,13 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
             self.write_best()
             raise KeyboardInterrupt
         self.write_best()
+        is_mixed = self.training.settings.mix and self.find_best()
+        mixed = self.validation.measure(self.model) if self.validation and is_mixed else {}
         self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)  # tests use float32, like `retrieval run`
-        tests = dict[str, dict[str, float]]()
-        for number, benchmark in enumerate(self.training.data.tests, start=1):
-            if self.training.is_stopping():
-                raise KeyboardInterrupt
-            self.training.progress(f"measuring on {benchmark.name}", 0, None)
-            evaluator = self._make_evaluator(self.loss, benchmark)
-            accuracy = evaluator.measure_accuracy(self.model) if self.training.recipe.form == "labels" else {}
-            name = benchmark.name if benchmark.name not in tests else f"{benchmark.name} ({number})"
-            tests[name] = evaluator.measure(self.model) | accuracy
-        record = self.write_best(tests)
+        tests = self.measure_tests("the model")
+        self.loss.load_state_dict(self.untrained)
+        untrained = self.measure_tests("the untrained model")
+        record = self.write_best({"mixed": mixed, "tests": tests, "untrained_tests": untrained})
         with files.writing(self.training.out):
             shutil.rmtree(self.training.out / model_folder.STATE)
         return record
@@ -146,22 +147,45 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
         stops_early = bool(best and best.scores and patience and self.read_epochs()[-1].epoch >= best.epoch + patience)
         return stops_early or self.state.global_step >= self.total
 
+    def measure_tests(self, name: str) -> dict[str, dict[str, float]]:
+        """Measure the current model, called `name`, on each test benchmark."""
+        tests = dict[str, dict[str, float]]()
+        for number, benchmark in enumerate(self.training.data.tests, start=1):
+            if self.training.is_stopping():
+                raise KeyboardInterrupt
+            self.training.progress(f"measuring {name} on {benchmark.name}", 0, None)
+            evaluator = self._make_evaluator(self.loss, benchmark)
+            accuracy = evaluator.measure_accuracy(self.model) if self.training.recipe.form == "labels" else {}
+            key = benchmark.name if benchmark.name not in tests else f"{benchmark.name} ({number})"
+            tests[key] = evaluator.measure(self.model) | accuracy
+        return tests
+
     def find_best(self) -> EpochRecord | None:
-        return find_best(self.read_epochs(), self.training.settings.metric)
+        settings = self.training.settings
+        return find_best(self.read_epochs(), settings.metric, untrained=settings.best == "any")
 
     def load_best(self) -> int | None:
-        """Load the weights of the best epoch, if an epoch has ended, and return its number."""
+        """Load the weights of the best epoch, if an epoch has ended, and return its number. `mix` mixes them."""
         if not (best := self.find_best()):
             return None
+        if best.epoch == 0:
+            self.loss.load_state_dict(self.untrained)
+            return 0
         self._load_from_checkpoint(f"{self.args.output_dir}/checkpoint-{best.step}")
+        if share := self.training.settings.mix:
+            mixed = {
+                name: self.untrained[name].to(weight).lerp(weight, share) if weight.is_floating_point() else weight
+                for name, weight in self.loss.state_dict().items()
+            }
+            self.loss.load_state_dict(mixed)
         return best.epoch
 
-    def write_best(self, tests: Mapping[str, Mapping[str, float]] | None = None) -> TrainingRecord:
-        """Write the best model, or the current model if no epoch has ended. Without `tests`, it is unfinished."""
+    def write_best(self, results: Mapping[str, Any] | None = None) -> TrainingRecord:
+        """Write the best model, or the current model if no epoch has ended. Without `results`, it is unfinished."""
         losses = [(row["step"], row["loss"]) for row in self.state.log_history if "loss" in row]
         losses = losses[:: -(-len(losses) // MAX_LOSSES) or 1]
         changes = {"epochs": self.read_epochs(), "best_epoch": self.load_best(), "losses": losses}
-        record = self.record.model_copy(update={**changes, "finished": tests is not None, "tests": tests or {}})
+        record = self.record.model_copy(update={**changes, "finished": results is not None, **(results or {})})
         model_folder.write_model(self.training.out, self._save, record)
         return record
 
@@ -212,6 +236,7 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
         settings = self.training.settings
         has_cuda = torch.cuda.is_available()
         tasks = {"query": "query", "rewritten": "query", "code": "document"}
+        tasks |= {"contrast_query": "query", "right": "document", "wrong": "document"}
         tasks |= {f"negative_{number}": "document" for number in range(1, (settings.hard_negatives or 0) + 1)}
         arguments = SentenceTransformerTrainingArguments(
             output_dir=str((self.training.out / model_folder.STATE).absolute()),

@@ -19,7 +19,7 @@ CARD = SimpleNamespace(base_model="owner/model", base_model_revision="1", licens
 
 
 def make_job(out: Path, **changes: Any) -> Training:
-    unused: Any = dict.fromkeys(("rows", "progress", "report", "is_stopping"))
+    unused: Any = dict.fromkeys(("progress", "report", "is_stopping")) | {"rows": SimpleNamespace(omitted={})}
     fields = {"recipe": SimpleNamespace(name="siamese"), "data": make_data(), "settings": Hyperparameters()}
     return Training(**(unused | fields | {"base": "owner/model", "out": out} | changes))
 

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from agent.datasets.mutants import Contrast, MutantRecord
 from agent.errors import UsageError
+from agent.training.contrasts import Contrasts
 from agent.training.data import TrainingData, TrainingPair
 from agent.training.recipe import Form, Hyperparameters, Rewriting
 from agent.training.rows import EpochRows, Row, rewrite_query
@@ -39,6 +41,7 @@ def make_rows(data: TrainingData, form: Form = "ranking", **chosen: Any) -> Epoc
 def generate_data(draw: st.DrawFn) -> TrainingData:
     """Generate small data with near duplicates, contradicting labels, empty texts and two languages."""
     queries, codes = draw(st.integers(1, 6)), draw(st.integers(1, 12))
+    places = st.tuples(st.integers(0, queries - 1), st.integers(0, codes - 1))
     pair = st.tuples(st.integers(0, queries - 1), st.integers(0, codes - 1), st.sampled_from([0, 1, 1]))
 
     def choose(size: int, *values: Any) -> list[Any]:
@@ -52,18 +55,29 @@ def generate_data(draw: st.DrawFn) -> TrainingData:
         languages=choose(codes, "python", "java"),
         query_groups=choose(queries, *range(4)),
         code_clusters=choose(codes, *range(9)),
+        proved=draw(st.frozensets(places, max_size=9)),
     )
 
 
-def check_row(data: TrainingData, row: Row, others: Sequence[Row]) -> None:
-    """Check that no negative of a row is relevant to its query, by the definition of F(q), and that texts exist."""
+def is_relevant(data: TrainingData, query: int, code: int, *, in_batch: bool = False) -> bool:
+    """Return whether a snippet is in F(q) by its definition, and not a proved negative of this query."""
     groups, clusters = data.query_groups, data.code_clusters
-    relevant = {clusters[code] for query, code, label in data.pairs if label and groups[query] == groups[row.query]}
-    negatives = [*row.codes[row.label :], *(code for other in others for code in other.codes)]
-    assert relevant.isdisjoint(clusters[code] for code in negatives)
+    relevant = {pair.code for pair in data.pairs if pair.label and groups[pair.query] == groups[query]}
+    is_exempt = not in_batch and (query, code) in data.proved and code not in relevant
+    return not is_exempt and clusters[code] in {clusters[other] for other in relevant}
+
+
+def check_row(data: TrainingData, row: Row, others: Sequence[Row]) -> None:
+    """Check that no negative of a row is relevant to its query, and that texts exist."""
+    assert not any(is_relevant(data, row.query, code) for code in row.codes[row.label :])
+    assert not any(is_relevant(data, row.query, code, in_batch=True) for other in others for code in other.codes)
     assert not row.label or (row.query, row.codes[0], 1) in data.pairs
     assert len(set(row.codes)) == len(row.codes)
-    assert all(text.strip() for text in [data.queries[row.query], *(data.codes[code] for code in row.codes)])
+    assert all(has_texts(data, row.query, code) for code in row.codes)
+
+
+def has_texts(data: TrainingData, query: int, code: int) -> bool:
+    return bool(data.queries[query].strip() and data.codes[code].strip())
 
 
 @settings(max_examples=200, deadline=None)
@@ -87,7 +101,12 @@ def test_no_batch_holds_a_false_negative(
                 check_row(data, row, [*batch[:place], *batch[place + 1 :]] if ranks or in_batch else [])
             assert alpha is None or len({data.languages[code] for row in batch for code in row.codes}) == 1
         if ranks and alpha is None:
-            assert sum(map(len, batches)) + rows.omitted == len({pair for pair in data.pairs if pair.label})
+            omitted = {
+                pair
+                for pair in data.pairs
+                if pair.label or (negatives and not (has_texts(data, *pair[:2]) and not is_relevant(data, *pair[:2])))
+            }
+            assert sum(map(len, batches)) + rows.omitted.total() == len(omitted)
 
 
 PAIRS = [(query, query, 1) for query in range(20)] + [(query, 20 + query % 7, 0) for query in range(20)]
@@ -128,7 +147,7 @@ def test_batches_have_equal_sizes_and_a_row_that_fits_none_is_left_out_and_count
     rows = [make_rows(make_data(pairs, 10), batch_size=8) for pairs in (several, two)]
     rows.append(make_rows(make_data(several, 10), batch_size=10, hard_negatives=3))
     assert [[len(batch) for batch in each.draw(0)] for each in rows] == [[5, 5], [2, 2], [7]]
-    assert [each.omitted for each in rows] == [0, 6, 3]
+    assert [each.omitted for each in rows] == [{}, {"no_batch": 6}, {"no_batch": 3}]
 
 
 @pytest.mark.parametrize(
@@ -151,11 +170,61 @@ def test_labels_that_contradict_a_near_duplicate_are_left_out() -> None:
     data = make_data([(0, 0, 1), (1, 1, 0), (1, 2, 0)], 3, query_groups=[0, 0], code_clusters=[0, 0, 1])
     rows = make_rows(data, "labels")
     assert sorted(row[:2] for row in rows.draw(0)[0]) == [(0, (0,)), (1, (2,))]
-    assert rows.omitted == 1
+    assert rows.omitted == {"near_duplicate": 1}
+
+
+def test_rows_are_left_out_by_rule_and_proved_negatives_are_kept() -> None:
+    """Snippets 1 and 2 nearly equal a relevant one, and 2 was proved wrong. Query 2 has one negative only."""
+    pairs = [(0, 0, 1), (0, 1, 0), (0, 2, 0), (1, 3, 1), (2, 4, 1), (2, 0, 1)]
+    data = make_data(pairs, 5, queries=["sort", " ", "join"], code_clusters=[0, 0, 0, 3, 4], proved={(0, 2)})
+    rows = make_rows(data, hard_negatives=2)
+    assert rows.omitted == {"near_duplicate": 1, "empty_text": 1, "no_negative": 2}
+    ((row,),) = rows.draw(0)
+    assert (row.codes[0], set(row.codes[1:]) - {3, 4}) == (0, {2})
+    relevant_elsewhere = [(0, 0, 1), (1, 2, 1), (0, 2, 0), (2, 3, 1)]
+    same = {"query_groups": [0, 0, 1], "code_clusters": [0, 1, 0, 3], "proved": {(0, 2)}}
+    assert make_rows(make_data(relevant_elsewhere, 4, **same), "labels").omitted == {"near_duplicate": 1}
+
+
+CONTRASTS = [
+    Contrast(f"f{n // 2}", f"query {n // 2}", f"right {n // 2}", f"wrong {n}", "python",
+             MutantRecord(of=f"f{n // 2}", kind="k", change="c", check="inputs")) for n in range(24)
+]  # fmt: skip
+
+
+def test_the_contrasts_of_a_batch_are_from_different_families_and_depend_on_seed_and_epoch_alone() -> None:
+    families = [0 if n < 4 else n // 2 for n in range(24)]  # functions 0 and 1 are near duplicates
+    data = make_data(PAIRS, 40, contrasts=Contrasts("c.jsonl", CONTRASTS, families, "0"))
+
+    def read(rows: EpochRows, epoch: int) -> list[dict[str, str]]:
+        dataset = rows.make_dataset()
+        rows.draw(epoch)
+        return list(dataset)[: len(PAIRS) // 2]
+
+    def make(seed: int) -> EpochRows:
+        return make_rows(data, seed=seed, batch_size=8)
+
+    rows = make(1)
+    first, second = read(rows, 0), read(rows, 1)
+    assert list(first[0]) == ["query", "code", "contrast_query", "right", "wrong"]
+    assert [read(make(1), 1), read(rows, 0)] == [second, first]
+    assert read(make(2), 0) != first != second
+    drawn = {row["wrong"] for epoch in range(40) for row in read(rows, epoch)}
+    assert drawn == {contrast.wrong for contrast in CONTRASTS}
+    for epoch in range(5):
+        start = 0
+        for size in map(len, rows.draw(epoch)):
+            batch = read(rows, epoch)[start : start + size]
+            names = [row["contrast_query"].removeprefix("query ") for row in batch]
+            assert len({max(int(name), 1) for name in names}) == size
+            assert all(row["right"] == f"right {name}" for name, row in zip(names, batch, strict=True))
+            start += size
+    with pytest.raises(UsageError, match="11"):
+        make_rows(data, batch_size=12)
 
 
 def test_data_without_enough_negatives_are_an_error() -> None:
-    assert make_rows(make_data([(0, 0, 1)], 3), hard_negatives=2).omitted == 0
+    assert not make_rows(make_data([(0, 0, 1)], 3), hard_negatives=2).omitted
     with pytest.raises(UsageError):
         make_rows(make_data([(0, 0, 1)], 3), hard_negatives=3)
 

@@ -27,6 +27,15 @@ class BaseRecord(BaseModel, frozen=True):
     licence: str | None = None
 
 
+class ContrastRecord(BaseModel, frozen=True):
+    """The mutants of `--contrast`: the name of the file, their number, that of their functions, and their hash."""
+
+    name: str
+    count: int
+    functions: int
+    sha256: str
+
+
 class DataRecord(BaseModel, frozen=True):
     """The training data.
 
@@ -43,6 +52,7 @@ class DataRecord(BaseModel, frozen=True):
     sources: dict[str, int] = {}
     licences: dict[str, int] = {}
     leaks: dict[str, dict[str, int]] = {}
+    contrasts: ContrastRecord | None = None
 
 
 class EpochRecord(BaseModel, frozen=True):
@@ -58,9 +68,12 @@ class TrainingRecord(BaseModel, frozen=True):
     """The content of `training.json`, which describes how the model in the same folder was trained.
 
     `settings` holds the hyperparameters, and `versions` maps libraries to versions. `best_epoch` is the epoch whose
-    weights are in the folder. It is None if training was stopped before the end of an epoch. `tests` has the scores of
-    these weights on the test benchmarks. An interrupted training is not `finished`. `losses` holds at most 200 pairs of
-    a step and the training loss at this step.
+    weights are in the folder, with 0 for the untrained model. It is None if training was stopped before the end of an
+    epoch. With the setting `mix`, the weights are mixed with those of the untrained model, and `mixed` has the
+    validation scores of the mixture. `tests` has the scores of the model in the folder on the test benchmarks, and
+    `untrained_tests` those of the untrained model. An interrupted training is not `finished`. `losses` holds at most
+    200 pairs of a step and the training loss at this step. `omitted` counts the rows that were left out of the first
+    epoch, by rule.
     """
 
     schema_version: int = Field(default=SCHEMA_VERSION, alias="schema", serialization_alias="schema")
@@ -72,15 +85,20 @@ class TrainingRecord(BaseModel, frozen=True):
     epochs: list[EpochRecord] = []
     best_epoch: int | None = None
     finished: bool = False
+    mixed: dict[str, Finite] = {}
     tests: dict[str, dict[str, Finite]] = {}
+    untrained_tests: dict[str, dict[str, Finite]] = {}
+    omitted: dict[str, int] = {}
     losses: Annotated[list[tuple[int, Finite]], Field(max_length=200)] = []
 
     @property
     def beats_untrained(self) -> bool | None:
-        """Whether the best epoch has a higher validation score than the untrained model. None if this is unknown."""
+        """Whether the model has a higher validation score than the untrained model. None if this is unknown."""
         metric = self.settings.get("metric")
         scores = {epoch.epoch: epoch.scores[metric] for epoch in self.epochs if metric in epoch.scores}
-        return scores[self.best_epoch] > scores[0] if self.best_epoch in scores and 0 in scores else None
+        if self.best_epoch not in scores or 0 not in scores:
+            return None
+        return self.mixed.get(str(metric), scores[self.best_epoch]) > scores[0]
 
     def describe_without_seed(self) -> str:
         """Return everything that determines the training, except its seed, as JSON."""
