@@ -50,12 +50,54 @@ def test_a_trained_model_is_measured_and_found_by_retrieval(based: Commands) -> 
     assert [epoch["step"] for epoch in result.json["epochs"]] == [0, 3, 6]
     assert result.json["settings"]["metric"] == "RR@10"
     assert list(result.json["tests"].values()) == [result.json["epochs"][result.json["best_epoch"]]["scores"]]
+    assert list(result.json["untrained_tests"].values()) == [result.json["epochs"][0]["scores"]]
     again = based(*TRAIN, *options, **OFFLINE)
     assert (again.code, "--searcher model:m" in again.out) == (DONE, True), again.err
     found = based("retrieval", "run", "held.jsonl", "--searcher", "model:m", "-o", "r", **OFFLINE)
     assert found.code == DONE, found.err
     rankings = json.loads((based.folder / "r/manifest.json").read_text())["rankings"]
     assert rankings["model:m"]["training"]["recipe"] == "biencoder"
+
+
+def write_mutants(agent: Commands) -> None:
+    """Write one mutant of each snippet."""
+    rows = make_pairs()
+    for row in make_pairs():
+        record = {"of": row["id"], "kind": "empty_result", "change": "line 2", "check": "inputs"}
+        rows.append({**row, "id": f"{row['id']}-1", "code": row["code"] + ";", "label": 0, "mutant": record})
+    agent.write("mutants.jsonl", rows)
+
+
+@pytest.mark.embed
+def test_a_model_is_trained_on_mutants_mixed_and_compared_with_the_base(based: Commands) -> None:
+    write_mutants(based)
+    based.write("held.jsonl", [{"query": f"parse {n}", "code": f"{n} + 1", "label": 1} for n in range(3)])
+    held_out = ("--validation", "held.jsonl", "--test", "held.jsonl", "--learning-rate", "1e-9", "--epochs", "1")
+    command = (*TRAIN, *held_out, "--contrast", "mutants.jsonl", "--mix", "0.4")
+    plan = based(*command, "--dry-run", "--json", **OFFLINE).json
+    assert plan["contrasts"] == {"functions": 12, "mutants": 12}
+    result = based(*command, **OFFLINE)
+    assert (result.code, "untrained" in result.out, "mixed" in result.out) == (DONE, True, True), result.err
+    assert "warning" in result.out  # this learning rate cannot raise a score
+    record = read_record(based.folder / "m")
+    assert record is not None
+    assert record.data.contrasts is not None
+    assert (record.data.contrasts.name, record.data.contrasts.count) == ("mutants.jsonl", 12)
+    assert record.mixed == record.epochs[0].scores
+    kept = based(*TRAIN, *held_out, "--best", "any", "--force", "--json", **OFFLINE)
+    assert (kept.code, kept.json["best_epoch"]) == (DONE, 0), kept.err
+
+
+@pytest.mark.embed
+def test_mutants_are_hard_negatives_and_rows_that_are_left_out_are_counted_by_rule(trainer: Commands) -> None:
+    write_mutants(trainer)
+    rows = [json.loads(line) for line in (trainer.folder / "mutants.jsonl").read_text().splitlines()]
+    unproved = [{name: value for name, value in row.items() if name != "mutant"} for row in rows]
+    trainer.write("pairs.jsonl", unproved)
+    for file, expected in (("mutants.jsonl", {}), ("pairs.jsonl", {"near_duplicate": 12})):
+        options = ("--base", ".", "--hard-negatives", "1", "--batch-size", "4", "--dry-run", "--json")
+        plan = trainer("train", file, "-o", "m", *options, **OFFLINE)
+        assert plan.json["rows_left_out"] == expected, plan.err
 
 
 @pytest.mark.embed
@@ -103,6 +145,11 @@ def test_a_stopped_training_resumes(based: Commands, number: signal.Signals) -> 
         ),
         pytest.param(("--base", ".", "--in-batch"), "--in-batch", marks=pytest.mark.embed),
         pytest.param(("--base", ".", "--recipe", "unif"), "--base", marks=pytest.mark.embed),
+        pytest.param(("--base", ".", "--best", "any"), "--validation", marks=pytest.mark.embed),
+        pytest.param(("--base", ".", "--contrast-weight", "2"), "--contrast FILE", marks=pytest.mark.embed),
+        pytest.param(("--base", ".", "--contrast", "pairs.jsonl"), "mutants", marks=pytest.mark.embed),
+        pytest.param(("--base", ".", "--contrast", "x", "--mini-batch", "2"), "--mini-batch", marks=pytest.mark.embed),
+        pytest.param(("--base", ".", "--contrast", "x", "--recipe", "siamese"), "siamese", marks=pytest.mark.embed),
         pytest.param(("--base", ".", "--recipe", "unif", "--pooling", "cls"), "--pooling", marks=pytest.mark.embed),
         pytest.param(
             ("--base", ".", "--recipe", "unif", "--precision", "float32"), "--precision", marks=pytest.mark.embed

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chisquare
 
 from agent.errors import UsageError
-from agent.training.recipe import load_recipe
+from agent.training.recipe import Hyperparameters, load_recipe
 from agent.training.rows import EpochRows
 from tests.training.test_rows import make_data
 
@@ -58,6 +58,28 @@ def test_loss_and_gradient_equal_an_independent_computation(name: str, temperatu
     assert value.item() == pytest.approx(compute_loss(weight, texts, temperature), abs=1e-6)
     gradient = linear.linear.weight.grad.numpy().T
     assert gradient == pytest.approx(estimate_gradient(weight, texts, temperature), rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize(("weight", "margin_temperature"), [(0.0, 0.02), (1.0, 0.02), (3.0, 0.5)])
+def test_the_loss_of_contrasts_equals_an_independent_computation(weight: float, margin_temperature: float) -> None:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    from agent.training.biencoder import ContrastLoss
+
+    model = SentenceTransformer(modules=[torch.nn.Identity()], device="cpu")
+    settings = Hyperparameters(contrast_weight=weight, contrast_temperature=margin_temperature, temperature=0.1)
+    texts = np.random.default_rng(2).normal(size=(6, 4, 5))  # query, code, negative, and a contrast
+    columns = [torch.tensor(column, requires_grad=True) for column in texts]
+    value = ContrastLoss(model, settings)([{"sentence_embedding": column} for column in columns], None)
+    ranking = sum(compute_loss(np.eye(5), part, 0.1) for part in (texts[:3], texts[3:5]))
+    queries, right, wrong = texts[3:] / np.linalg.norm(texts[3:], axis=-1, keepdims=True)
+    margins = [[query @ right[row] - query @ wrong[row] for query in queries] for row in range(4)]
+    differences = np.asarray([margins[row][row] - margins[row][row - 1] for row in range(4)])
+    expected = ranking + weight * np.log1p(np.exp(-differences / margin_temperature)).mean()
+    assert value.item() == pytest.approx(expected)
+    value.backward()
+    assert all(column.grad is not None and column.grad.abs().max() > 0 for column in columns[: 6 if weight else 5])
 
 
 def test_a_biencoder_needs_a_base_model() -> None:

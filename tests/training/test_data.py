@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from agent.errors import InputError, UsageError
 from agent.retrieval.code_views import find_first_sentence
 from agent.training.data import TrainingData, read_training_data
-from agent.types import Pair
+from agent.types import Pair, Status, TestReport
 from tests.exports.runs import make_run
 
 FUNCTION = 'def f(a):\n    """Return {}."""\n    return a + {}\n'
@@ -125,6 +125,48 @@ def test_sources_and_licences_are_counted(tmp_path: Path) -> None:
     undecided = {"query": "undecided", "code": "c", "license": "GPL"}
     data = read(write(tmp_path / "pairs.jsonl", [*rows, undecided, {**rows[0], "query": "a", "license": "MIT"}]))
     assert (data.sources, data.licences) == ({"a": 2, "b": 2}, {"missing": 3, "MIT": 1})
+
+
+def test_label_0_is_proved_by_mutants_and_failed_tests(tmp_path: Path) -> None:
+    labels = {"a": (1, None), "b": (0, {"of": "a"}), "c": (0, None), "d": (1, {})}
+    rows = [{"query": "q", "code": code, "label": label, "mutant": own} for code, (label, own) in labels.items()]
+    pairs = [Pair(id=name, query="q", code=name) for name in "abcd"]
+    failed, passed = (TestReport(status=status) for status in (Status.FAILED, Status.PASSED))
+    run = make_run(tmp_path / "run", pairs, {"b": {"label": 0, "test": failed}, "c": {"label": 0, "test": passed}})
+    for data in (read(write(tmp_path / "pairs.jsonl", rows)), read(run)):
+        assert {(data.queries[query], data.codes[code]) for query, code in data.proved} == {("q", "b")}
+
+
+def write_mutants(path: Path, *functions: tuple[str, str, str]) -> Path:
+    """Write functions, each with a query, right code and a mutant."""
+    record = {"kind": "k", "change": "c", "check": "inputs"}
+    rows = [
+        row
+        for query, right, wrong in functions
+        for row in (
+            {"id": right, "query": query, "code": right, "label": 1},
+            {"id": wrong, "query": query, "code": wrong, "label": 0, "mutant": {**record, "of": right}},
+        )
+    ]
+    return write(path, rows)
+
+
+def test_contrasts_are_read_into_families_and_change_the_hash(tmp_path: Path) -> None:
+    long = "def f(a, b, c): return a + b * c"
+    functions = [("add one", "r0", "w0"), ("Add  one", long, "w1"), ("sort", long.replace(" ", "  "), "w2"),
+                 ("join it", "r3", "w3")]  # fmt: skip
+    pairs, mutants = write_pairs(tmp_path / "p.jsonl", ("x", "y", 1)), write_mutants(tmp_path / "m.jsonl", *functions)
+    plain, data = read(pairs), read(pairs, contrast=mutants)
+    assert data.contrasts is not None
+    first, second, third, other = data.contrasts.families
+    assert first == second == third != other
+    assert (data.contrasts.name, data.contrasts.count_functions(), data.codes) == ("m.jsonl", 4, ["y"])
+    fewer = read(pairs, contrast=mutants, excluded={"w1"})
+    assert fewer.contrasts is not None
+    assert [row.wrong for row in fewer.contrasts.rows] == ["w0", "w2", "w3"]
+    assert len({plain.sha256, data.sha256, fewer.sha256}) == 3
+    with pytest.raises(UsageError, match="held-out"):
+        read(pairs, contrast=mutants, excluded={"w0", "w1", "w2", "r3"})
 
 
 def test_the_hash_depends_on_the_pairs_only(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from agent.corpus.near_duplicates import cluster, shingle_code, shingle_query
 from agent.datasets.benchmark import Benchmark
 from agent.training.data import TrainingData, read_training_data
 from agent.training.leaks import find_leaks
+from tests.training.tiny import make_contrasts
 
 DOCUMENTED = 'def add(a, b):\n    """Return the sum of two numbers, which may be of any type."""\n    return a + b'
 Texts = tuple[list[str], list[str]]
@@ -60,6 +62,16 @@ def test_python_code_also_leaks_without_its_docstrings(tmp_path: Path) -> None:
     data = read_training_data(tmp_path / "codes.jsonl", **options)
     assert count_leaks(data) == {**NONE, "codes": 1}
     assert not find_leaks(make_data(["q"], data.codes, make_benchmark(["x"], DOCUMENTED, language="java")), ignore)
+
+
+@pytest.mark.parametrize(("field", "kind"), [("query", "queries"), ("right", "codes"), ("wrong", "codes")])
+def test_contrasts_leak_like_pairs(field: str, kind: str) -> None:
+    contrasts = make_contrasts()
+    (row, *others) = contrasts.rows
+    benchmark = make_benchmark(["held out"], "held()")
+    leaking = replace(row, **{field: "held out" if field == "query" else "held()"})
+    data = replace(make_data(["q"], ["x"], benchmark), contrasts=replace(contrasts, rows=[leaking, *others]))
+    assert count_leaks(data) == {**NONE, kind: 1}
 
 
 def test_leaks_are_counted_by_benchmark() -> None:

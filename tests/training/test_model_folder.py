@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -102,6 +103,17 @@ def test_a_folder_with_checkpoints_belongs_to_one_training(tmp_path: Path, chang
     assert open_once(make_job(tmp_path, **changes), card) is None
     assert open_once(make_job(tmp_path, force=True)) is None
     assert not checkpoint.exists()
+
+
+def test_settings_that_an_older_version_did_not_have_are_defaults(tmp_path: Path) -> None:
+    open_once(make_job(tmp_path))
+    add_checkpoint(tmp_path, 1)
+    path = tmp_path / ".training" / "training.json"
+    record = json.loads(path.read_text())
+    for name in ("best", "mix", "contrast_weight", "contrast_temperature"):
+        del record["settings"][name]
+    path.write_text(json.dumps(record))
+    assert open_once(make_job(tmp_path)) is None
 
 
 def test_a_moved_base_model_is_the_same(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -12,12 +13,12 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from agent.datasets.mutants import Contrast, MutantRecord
 from agent.errors import UsageError
 from agent.training.contrasts import Contrasts
 from agent.training.data import TrainingData, TrainingPair
 from agent.training.recipe import Form, Hyperparameters, Rewriting
 from agent.training.rows import EpochRows, Row, rewrite_query
+from tests.training.tiny import make_contrasts
 
 
 def make_data(pairs: Sequence[tuple[int, int, int]], count: int, **changes: Any) -> TrainingData:
@@ -187,9 +188,10 @@ def test_rows_are_left_out_by_rule_and_proved_negatives_are_kept() -> None:
 
 
 CONTRASTS = [
-    Contrast(f"f{n // 2}", f"query {n // 2}", f"right {n // 2}", f"wrong {n}", "python",
-             MutantRecord(of=f"f{n // 2}", kind="k", change="c", check="inputs")) for n in range(24)
-]  # fmt: skip
+    replace(contrast, query=f"query {n}", right=f"right {n}", wrong=f"wrong {n} {mutant}")
+    for n, contrast in enumerate(make_contrasts().rows)
+    for mutant in range(2)
+]
 
 
 def test_the_contrasts_of_a_batch_are_from_different_families_and_depend_on_seed_and_epoch_alone() -> None:

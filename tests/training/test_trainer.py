@@ -19,7 +19,7 @@ from agent.training.model_folder import Training
 from agent.training.recipe import Hyperparameters, load_recipe
 from agent.training.rows import EpochRows
 from tests.retrieval.searchers.tiny_models import save_roberta, save_sentence_transformer
-from tests.training.tiny import CODES, QUERIES, make_benchmark, make_data, save_bert, save_t5
+from tests.training.tiny import CODES, QUERIES, make_benchmark, make_contrasts, make_data, save_bert, save_t5
 
 pytestmark = pytest.mark.embed
 SETTINGS = Hyperparameters(epochs=3, batch_size=4, learning_rate=1e-2, max_tokens=32)
@@ -89,20 +89,33 @@ def make_recipe(step: int, error: Exception | None = None) -> Any:
     return recipe
 
 
+CONTRASTING = {"data": make_data(contrasts=make_contrasts()), "mix": 0.5}
+
+
 @pytest.mark.parametrize(
-    ("recipe", "stop"), [("biencoder", 1), ("biencoder", 3), ("biencoder", 8), ("siamese", 7), ("unif", 4)]
+    ("recipe", "stop", "options"),
+    [
+        ("biencoder", 1, {}),
+        ("biencoder", 3, {}),
+        ("biencoder", 8, {}),
+        ("biencoder", 7, CONTRASTING),
+        ("siamese", 7, {}),
+        ("unif", 4, {}),
+    ],
 )
-def test_a_stopped_and_resumed_training_has_equal_weights(tmp_path: Path, base: str, recipe: str, stop: int) -> None:
+def test_a_stopped_and_resumed_training_has_equal_weights(
+    tmp_path: Path, base: str, recipe: str, stop: int, options: Any
+) -> None:
     whole, parts, stopped, resumed = tmp_path / "whole", tmp_path / "parts", Session(stop), Session()
     start = None if recipe == "unif" else base
-    record = Session().train(whole, start, recipe)
+    record = Session().train(whole, start, recipe, **options)
     with pytest.raises(KeyboardInterrupt):
-        stopped.train(parts, start, recipe)
+        stopped.train(parts, start, recipe, **options)
     assert stopped.done[-1][0] == stop
     partial = read_record(parts)
     assert partial is not None
     assert (partial.best_epoch is None, partial.finished) == (stop < record.epochs[1].step, False)
-    assert resumed.train(parts, start, recipe).epochs == record.epochs
+    assert resumed.train(parts, start, recipe, **options).epochs == record.epochs
     assert record.finished
     assert [step for step, *_ in stopped.done + resumed.done] == list(range(1, record.epochs[-1].step + 1))
     assert read_weights(parts) == read_weights(whole)
@@ -178,6 +191,7 @@ def test_the_record_and_the_card_describe_the_training_without_its_texts(tmp_pat
     assert [epoch.loss is None for epoch in record.epochs] == [True, False, False, False]
     assert all(epoch.scores.keys() == {"nDCG@10", "RR@10", "R@100"} for epoch in record.epochs)
     assert record.tests["test"].keys() == {"nDCG@10", "RR@10", "R@100", "accuracy"}
+    assert record.untrained_tests["test"].keys() == record.tests["test"].keys()
     assert [step for step, _ in record.losses] == list(range(1, 19))
     assert record.base.name == base
     assert record.base.revision is not None
@@ -195,6 +209,65 @@ def test_a_folder_loads_in_sentence_transformers_with_the_weights_of_the_best_ep
     assert model.max_seq_length == SETTINGS.max_tokens
     scores = Evaluator(make_benchmark("validation"), model.similarity, "nDCG@10", 4).measure(model)
     assert scores == next(epoch.scores for epoch in record.epochs if epoch.epoch == record.best_epoch)
+
+
+def load(folder: Path | str) -> Any:
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu")
+
+
+def measure(model: Any, name: str) -> dict[str, float]:
+    return Evaluator(make_benchmark(name), model.similarity, "nDCG@10", 4).measure(model)
+
+
+@pytest.mark.parametrize("share", [0.25, 1.0])
+def test_mixed_weights_are_the_average_with_the_base(tmp_path: Path, base: str, share: float) -> None:
+    data = make_data(tests=[make_benchmark("test")])
+    trained, mixed = (
+        Session().train(tmp_path / str(mix), base, data=data, mix=mix, learning_rate=1e-3) for mix in (None, share)
+    )
+    before, after, result = (load(path).state_dict() for path in (base, tmp_path / "None", tmp_path / str(share)))
+    for name, weight in result.items():
+        expected = (1 - share) * before[name].double() + share * after[name].double()
+        assert weight.numpy() == pytest.approx(expected.numpy(), abs=1e-6)
+    assert (mixed.epochs, trained.mixed) == (trained.epochs, {})
+    assert mixed.mixed == measure(load(tmp_path / str(share)), "validation")
+    assert mixed.tests == {"test": measure(load(tmp_path / str(share)), "test")}
+    assert mixed.untrained_tests == trained.untrained_tests == {"test": measure(load(base), "test")}
+
+
+@pytest.mark.parametrize("best", ["any", "trained"])
+def test_the_untrained_model_may_be_the_best(tmp_path: Path, base: str, best: str) -> None:
+    import torch
+
+    record = Session().train(tmp_path, base, learning_rate=0.0, best=best, patience=2)  # no epoch beats the base
+    assert (record.best_epoch, record.epochs[-1].epoch) == ((0, 2) if best == "any" else (1, 3))
+    assert record.beats_untrained is False
+    weights = load(tmp_path).state_dict()
+    assert all(torch.equal(weight, weights[name]) for name, weight in load(base).state_dict().items())
+
+
+def test_training_on_contrasts_raises_the_gap_on_them(tmp_path: Path, base: str) -> None:
+    contrasts = make_contrasts()
+
+    def count_right(folder: Path | str) -> tuple[int, int]:
+        """Count the contrasts whose right code is closer than the mutant, to their own and to another query."""
+        columns = zip(*((row.query, row.right, row.wrong) for row in contrasts.rows), strict=True)
+        queries, right, wrong = (load(folder).encode(list(column), normalize_embeddings=True) for column in columns)
+        margins = queries @ (right - wrong).T
+        return sum(margins.diagonal() > 0), sum(margins.diagonal(1) > 0)
+
+    data = make_data(contrasts=contrasts, validation=None)
+    options = {"epochs": 20, "learning_rate": 3e-3, "batch_size": 12, "max_tokens": 64, "contrast_weight": 4.0}
+    record = Session().train(tmp_path, base, data=data, **options)
+    (own, other), (own_before, other_before) = count_right(tmp_path), count_right(base)
+    assert own - other > own_before - other_before + 3
+    assert own > 10
+    assert record.data.contrasts is not None
+    assert record.data.contrasts.model_dump() == {
+        "name": "mutants.jsonl", "count": 12, "functions": 12, "sha256": "1" * 64
+    }  # fmt: skip
 
 
 def test_training_stops_after_epochs_without_improvement(tmp_path: Path, base: str) -> None:
@@ -221,6 +294,7 @@ def test_the_best_epoch_is_the_first_with_the_highest_score() -> None:
 
     epochs = [EpochRecord(epoch=n, step=n, scores={"R@1": s}) for n, s in enumerate((0.9, 0.1, 0.3, 0.3, 0.2))]
     assert find_best(epochs, "R@1") == epochs[2]
+    assert find_best(epochs, "R@1", untrained=True) == epochs[0]
     assert find_best([epoch.model_copy(update={"scores": {}}) for epoch in epochs], "R@1").epoch == 4  # type: ignore[union-attr]
     assert find_best(epochs[:1], "R@1") is None
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.datasets.benchmark import Benchmark
+from agent.datasets.mutants import Contrast, MutantRecord
+from agent.training.contrasts import Contrasts
 from agent.training.data import TrainingData, TrainingPair
 
 WORDS = ("sort", "open", "merge", "parse", "count", "reverse", "join", "split", "hash", "zip", "sum", "max")
@@ -23,6 +25,16 @@ def make_data(**changes: Any) -> TrainingData:
         "labels": {"1": 12, "0": 12}, "sha256": "0" * 64,
     }  # fmt: skip
     return TrainingData(**(values | changes))
+
+
+def make_contrasts() -> Contrasts:
+    """Return a mutant of the snippet of each query, which calls another function."""
+    record = MutantRecord(of="", kind="swapped_call", change="", check="inputs")
+    rows = [
+        Contrast(word, query, code, code.replace(f"return {word}", f"return {other}"), "python", record)
+        for word, other, query, code in zip(WORDS, WORDS[::-1], QUERIES, CODES, strict=True)
+    ]
+    return Contrasts("mutants.jsonl", rows, range(len(rows)), "1" * 64)
 
 
 def make_benchmark(name: str) -> Benchmark:
