@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,6 +143,7 @@ def fill(folder: Path) -> None:
             {"query": f"count {word}", "code": f"def {word}(x):\n    return x.count({word!r})\n"} for word in words
         ]
         write_lines(folder / f"{name}.jsonl", [{**pair, "label": int(n % 4 > 0)} for n, pair in enumerate(labelled)])
+    write_lines(folder / "mutants.jsonl", make_mutants(40))
     for name in ("original", "relabelled"):
         codes = [{"query": pair["query"], "code": f"{pair['code']}# {name}\n", "label": 1} for pair in pairs]
         write_lines(folder / f"{name}.jsonl", codes)
@@ -162,6 +164,17 @@ def fill(folder: Path) -> None:
         (folder / name).write_text(block)
     (folder / "snippet.py").write_text("def double(x):\n    return 2 * x\n")
     (folder / "program.py").write_text("# <candidate>\n\n\ndef test_double():\n    assert double(2) == 4\n")
+
+
+def make_mutants(count: int) -> Iterator[dict[str, Any]]:
+    """Make functions with a mutant each, like `agent corpus mutate`."""
+    record = {"kind": "swapped_call", "change": "line 2: `count` became `find`", "check": "inputs"}
+    for number in range(count):
+        word = hashlib.sha256(f"mutant {number}".encode()).hexdigest()[:16]
+        row = {"query": f"count {word}", "code": f"def {word}(x):\n    return x.count({word!r})"}
+        yield {"id": word, **row, "label": 1}
+        wrong = row["code"].replace("count", "find")
+        yield {"id": f"{word}-1", **row, "code": wrong, "label": 0, "mutant": {"of": word, **record}}
 
 
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
