@@ -154,10 +154,7 @@ def _print_plan(
         "codes": len(data.codes),
         "held_out": {benchmark.name: len(benchmark.queries) for benchmark in held_out},
         "leaks": leaks.counts,
-        "contrasts": {
-            "functions": data.contrasts.count_functions() if data.contrasts else 0,
-            "mutants": len(data.contrasts.rows) if data.contrasts else 0,
-        },
+        "contrasts": data.contrasts.record.model_dump() if data.contrasts else {},
         "rows_left_out": dict(rows.omitted),
         "steps_per_epoch": rows.batches,
         "steps": rows.batches * settings.epochs,
@@ -200,15 +197,11 @@ def _print_scores(record: TrainingRecord) -> None:
 
 def _warn_of_untrained(record: TrainingRecord) -> None:
     metric = one_line(str(record.settings["metric"]))
-    base = one_line(record.base.name or "the untrained model", 200)
-    if record.best_epoch == 0:
-        kept = "The folder has the untrained model."
-    elif record.mixed:
-        kept = f"The folder has the mixed model. To search without training, use {base}."
-    else:
-        kept = f"The folder has epoch {record.best_epoch}. To keep the untrained model ({base}), pass --best any."
+    base = f" ({one_line(record.base.name, 200)})" if record.base.name else ""
     subject = "the mixture does not have" if record.mixed else "no epoch has"
-    print_text(Console(), f"warning: {subject} a higher {metric} than the untrained model (epoch 0). {kept}")
+    remedy = "Pass another --mix" if record.mixed else "To keep that model, pass --best any"
+    remedy = "The folder has that model." if record.best_epoch == 0 else f"{remedy} and another folder (-o)."
+    print_text(Console(), f"warning: {subject} a higher {metric} than the untrained model{base}. {remedy}")
 
 
 def _describe_epoch(record: TrainingRecord) -> str:

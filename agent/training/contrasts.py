@@ -11,6 +11,7 @@ from agent.corpus.near_duplicates import cluster, shingle_query
 from agent.datasets.encoding import dumps
 from agent.datasets.mutants import Contrast, read_contrasts
 from agent.errors import UsageError
+from agent.retrieval.searchers.trained import ContrastRecord
 from agent.types import Progress
 
 
@@ -19,16 +20,12 @@ class Contrasts:
     """Mutants with their right code.
 
     Contrasts with equal `families` have equal or nearly equal queries or right code, or are connected by other
-    contrasts that have. `sha256` is the hash of the texts, in order.
+    contrasts that have.
     """
 
-    name: str
     rows: Sequence[Contrast] = field(repr=False)
     families: Sequence[int] = field(repr=False)
-    sha256: str
-
-    def count_functions(self) -> int:
-        return len({row.function for row in self.rows})
+    record: ContrastRecord
 
 
 def read_contrast_data(path: Path, excluded: Collection[str], progress: Progress) -> Contrasts:
@@ -46,7 +43,9 @@ def read_contrast_data(path: Path, excluded: Collection[str], progress: Progress
     groups = cluster((row.query for row in rows), len(rows), progress, shingle_query)
     clusters = cluster((row.right for row in rows), len(rows), progress)
     digest = sha256(b"".join(dumps([row.query, row.right, row.wrong]) + b"\n" for row in rows)).hexdigest()
-    return Contrasts(path.name, rows, _connect(groups, clusters), digest)
+    functions = len({row.function for row in rows})
+    record = ContrastRecord(name=path.name, count=len(rows), functions=functions, sha256=digest)
+    return Contrasts(rows, _connect(groups, clusters), record)
 
 
 def _connect(groups: Sequence[int], clusters: Sequence[int]) -> list[int]:

@@ -142,7 +142,7 @@ def read_training_data(
     if contrast is None:
         return data
     contrasts = read_contrast_data(contrast, excluded, progress)
-    digest = sha256(f"{data.sha256} {contrasts.sha256}".encode()).hexdigest()
+    digest = sha256(f"{data.sha256} {contrasts.record.sha256}".encode()).hexdigest()
     return replace(data, contrasts=contrasts, sha256=digest)
 
 

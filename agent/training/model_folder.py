@@ -21,13 +21,11 @@ from agent.retrieval.searchers.trained import (
     RECORD,
     WITHOUT_HEAD,
     BaseRecord,
-    ContrastRecord,
     DataRecord,
     TrainingRecord,
     read_record,
 )
 from agent.runs.store import files
-from agent.training.contrasts import Contrasts
 from agent.training.data import TrainingData
 from agent.training.recipe import Hyperparameters, Recipe
 from agent.training.rows import EpochRows
@@ -96,22 +94,11 @@ def make_record(training: Training, card: Any) -> TrainingRecord:
             sources=dict(data.sources),
             licences=dict(data.licences),
             leaks={name: dict(counts) for name, counts in training.leaks.items() if any(counts.values())},
-            contrasts=_describe_contrasts(data.contrasts),
+            contrasts=data.contrasts.record if data.contrasts else None,
         ),
         omitted=dict(training.rows.omitted),
         settings=training.settings.model_dump(mode="json"),
         versions={name: version(name) for name in _LIBRARIES},
-    )
-
-
-def _describe_contrasts(contrasts: Contrasts | None) -> ContrastRecord | None:
-    if contrasts is None:
-        return None
-    return ContrastRecord(
-        name=contrasts.name,
-        count=len(contrasts.rows),
-        functions=contrasts.count_functions(),
-        sha256=contrasts.sha256,
     )
 
 

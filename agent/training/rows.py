@@ -183,14 +183,14 @@ class EpochRows:
             )
 
     def _group_contrasts(self) -> list[list[Contrast]]:
-        families: defaultdict[int, list[Contrast]] = defaultdict(list)
+        families = defaultdict[int, list[Contrast]](list)
         if contrasts := self._data.contrasts:
             for family, contrast in zip(contrasts.families, contrasts.rows, strict=True):
                 families[family].append(contrast)
             if len(families) < (size := min(self._settings.batch_size, self._total)):
                 raise UsageError(
-                    f"{contrasts.name}: has {plural(len(families), 'different function')}, but a batch has {size} rows."
-                    " Pass a smaller --batch-size or a file with more functions."
+                    f"{contrasts.record.name}: has {plural(len(families), 'different function')}, but a batch has"
+                    f" {size} rows. Pass a smaller --batch-size or a file with more functions."
                 )
         return list(families.values())
 
@@ -269,10 +269,8 @@ class EpochRows:
         if data.contrasts:
             drawn = [self._drawn_contrasts[index % len(self._drawn)] for index in indices]
             columns["contrast_query"] = [contrast.query for contrast in drawn]
-            columns |= {
-                "right": [contrast.right for contrast in drawn],
-                "wrong": [contrast.wrong for contrast in drawn],
-            }
+            columns["right"] = [contrast.right for contrast in drawn]
+            columns["wrong"] = [contrast.wrong for contrast in drawn]
         return columns
 
     def _rewrite(self, row: Row) -> str:

@@ -160,7 +160,8 @@ def test_contrasts_are_read_into_families_and_change_the_hash(tmp_path: Path) ->
     assert data.contrasts is not None
     first, second, third, other = data.contrasts.families
     assert first == second == third != other
-    assert (data.contrasts.name, data.contrasts.count_functions(), data.codes) == ("m.jsonl", 4, ["y"])
+    record = data.contrasts.record
+    assert (record.name, record.count, record.functions, data.codes) == ("m.jsonl", 4, 4, ["y"])
     fewer = read(pairs, contrast=mutants, excluded={"w1"})
     assert fewer.contrasts is not None
     assert [row.wrong for row in fewer.contrasts.rows] == ["w0", "w2", "w3"]

@@ -6,6 +6,7 @@ import pickle
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -14,7 +15,6 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from agent.errors import UsageError
-from agent.training.contrasts import Contrasts
 from agent.training.data import TrainingData, TrainingPair
 from agent.training.recipe import Form, Hyperparameters, Rewriting
 from agent.training.rows import EpochRows, Row, rewrite_query
@@ -196,31 +196,24 @@ CONTRASTS = [
 
 def test_the_contrasts_of_a_batch_are_from_different_families_and_depend_on_seed_and_epoch_alone() -> None:
     families = [0 if n < 4 else n // 2 for n in range(24)]  # functions 0 and 1 are near duplicates
-    data = make_data(PAIRS, 40, contrasts=Contrasts("c.jsonl", CONTRASTS, families, "0"))
+    data = make_data(PAIRS, 40, contrasts=replace(make_contrasts(), rows=CONTRASTS, families=families))
 
-    def read(rows: EpochRows, epoch: int) -> list[dict[str, str]]:
+    def read(rows: EpochRows, epoch: int) -> list[list[tuple[str, ...]]]:
+        """Return the contrasts of each batch of an epoch."""
         dataset = rows.make_dataset()
-        rows.draw(epoch)
-        return list(dataset)[: len(PAIRS) // 2]
+        sizes = [len(batch) for batch in rows.draw(epoch)]
+        contrasts = iter([tuple(row.values())[2:] for row in dataset])
+        return [list(islice(contrasts, size)) for size in sizes]
 
-    def make(seed: int) -> EpochRows:
-        return make_rows(data, seed=seed, batch_size=8)
-
-    rows = make(1)
-    first, second = read(rows, 0), read(rows, 1)
-    assert list(first[0]) == ["query", "code", "contrast_query", "right", "wrong"]
-    assert [read(make(1), 1), read(rows, 0)] == [second, first]
-    assert read(make(2), 0) != first != second
-    drawn = {row["wrong"] for epoch in range(40) for row in read(rows, epoch)}
-    assert drawn == {contrast.wrong for contrast in CONTRASTS}
-    for epoch in range(5):
-        start = 0
-        for size in map(len, rows.draw(epoch)):
-            batch = read(rows, epoch)[start : start + size]
-            names = [row["contrast_query"].removeprefix("query ") for row in batch]
-            assert len({max(int(name), 1) for name in names}) == size
-            assert all(row["right"] == f"right {name}" for name, row in zip(names, batch, strict=True))
-            start += size
+    one, same, other = (make_rows(data, seed=seed, batch_size=8) for seed in (1, 1, 2))
+    epochs = [read(one, epoch) for epoch in range(40)]
+    assert [read(same, 1), read(same, 0)] == [epochs[1], epochs[0]]
+    assert read(other, 0) != epochs[0] != epochs[1]
+    assert list(one.make_dataset()[0])[2:] == ["contrast_query", "right", "wrong"]
+    names = {(row.query, row.right, row.wrong): family for row, family in zip(CONTRASTS, families, strict=True)}
+    batches = [[names[row] for row in batch] for epoch in epochs for batch in epoch]
+    assert all(len(set(batch)) == len(batch) for batch in batches)
+    assert {row for epoch in epochs for batch in epoch for row in batch} == set(names)
     with pytest.raises(UsageError, match="11"):
         make_rows(data, batch_size=12)
 

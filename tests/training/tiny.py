@@ -7,6 +7,7 @@ from typing import Any
 
 from agent.datasets.benchmark import Benchmark
 from agent.datasets.mutants import Contrast, MutantRecord
+from agent.retrieval.searchers.trained import ContrastRecord
 from agent.training.contrasts import Contrasts
 from agent.training.data import TrainingData, TrainingPair
 
@@ -34,7 +35,8 @@ def make_contrasts() -> Contrasts:
         Contrast(word, query, code, code.replace(f"return {word}", f"return {other}"), "python", record)
         for word, other, query, code in zip(WORDS, WORDS[::-1], QUERIES, CODES, strict=True)
     ]
-    return Contrasts("mutants.jsonl", rows, range(len(rows)), "1" * 64)
+    summary = ContrastRecord(name="mutants.jsonl", count=len(rows), functions=len(rows), sha256="1" * 64)
+    return Contrasts(rows, range(len(rows)), summary)
 
 
 def make_benchmark(name: str) -> Benchmark:

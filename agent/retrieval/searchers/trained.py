@@ -28,7 +28,7 @@ class BaseRecord(BaseModel, frozen=True):
 
 
 class ContrastRecord(BaseModel, frozen=True):
-    """The mutants of `--contrast`: the name of the file, their number, that of their functions, and their hash."""
+    """The mutants of `--contrast`: the file, the numbers of mutants and functions, and the hash of the texts."""
 
     name: str
     count: int
