@@ -28,8 +28,10 @@ class Contrasts:
     record: ContrastRecord
 
 
-def read_contrast_data(path: Path, excluded: Collection[str], progress: Progress) -> Contrasts:
+def read_contrast_data(path: Path, language: str | None, excluded: Collection[str], progress: Progress) -> Contrasts:
     """Read a file of `agent corpus mutate`, without the functions that have a text in `excluded`.
+
+    `language` selects contrasts.
 
     Raises:
         UsageError: no function remains.
@@ -37,9 +39,9 @@ def read_contrast_data(path: Path, excluded: Collection[str], progress: Progress
     """
     rows = list(read_contrasts(path))
     leaking = {row.function for row in rows if not {row.query, row.right, row.wrong}.isdisjoint(excluded)}
-    rows = [row for row in rows if row.function not in leaking]
+    rows = [row for row in rows if row.function not in leaking and language in (None, row.language)]
     if not rows:
-        raise UsageError(f"{path}: all functions have held-out texts, so no contrast remains. Pass another file.")
+        raise UsageError(f"{path}: all functions are held out or in other languages. Pass another file.")
     groups = cluster((row.query for row in rows), len(rows), progress, shingle_query)
     clusters = cluster((row.right for row in rows), len(rows), progress)
     digest = sha256(b"".join(dumps([row.query, row.right, row.wrong]) + b"\n" for row in rows)).hexdigest()

@@ -95,7 +95,7 @@ def read_training_data(
     Args:
         mapping: names of the fields of tables of pairs, in `path` and in held-out benchmarks.
         codes: files (or glob patterns) with the snippets of the benchmarks that store them separately.
-        language: language of the pairs to train on, and of the held-out benchmarks.
+        language: language of the pairs and contrasts to train on, and of the held-out benchmarks.
         contrast: file of `agent corpus mutate` with right code and mutants.
         excluded: queries and snippets whose pairs and contrasted functions are left out, with a note.
 
@@ -141,7 +141,7 @@ def read_training_data(
     data = replace(data, validation=held_out.get("validation"), tests=benchmarks)
     if contrast is None:
         return data
-    contrasts = read_contrast_data(contrast, excluded, progress)
+    contrasts = read_contrast_data(contrast, language, excluded, progress)
     digest = sha256(f"{data.sha256} {contrasts.record.sha256}".encode()).hexdigest()
     return replace(data, contrasts=contrasts, sha256=digest)
 

@@ -166,8 +166,9 @@ def test_contrasts_are_read_into_families_and_change_the_hash(tmp_path: Path) ->
     assert fewer.contrasts is not None
     assert [row.wrong for row in fewer.contrasts.rows] == ["w0", "w2", "w3"]
     assert len({plain.sha256, data.sha256, fewer.sha256}) == 3
-    with pytest.raises(UsageError, match="held-out"):
-        read(pairs, contrast=mutants, excluded={"w0", "w1", "w2", "r3"})
+    for options in ({"excluded": {"w0", "w1", "w2", "r3"}}, {"language": "java"}):
+        with pytest.raises(UsageError, match=r"m\.jsonl"):
+            read(write_pairs(tmp_path / "p.jsonl", ("x", "y", 1), language="java"), contrast=mutants, **options)
 
 
 def test_the_hash_depends_on_the_pairs_only(tmp_path: Path) -> None:
