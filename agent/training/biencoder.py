@@ -23,13 +23,16 @@ class ContrastLoss(losses.MultipleNegativesRankingLoss):  # type: ignore[misc]
 
     L(pairs) and L(q, r) are the losses of `BiEncoder`, of the pairs and of the queries with the right code. A model
     that only learns what mutants look like has m_ii = m_ij, and gains nothing. The last three columns of the features
-    are q, r and w.
+    are q, r and w. Dropout is off, because its noise is larger than the margins.
     """
 
     def __init__(self, model: Any, settings: Hyperparameters) -> None:
         super().__init__(model, scale=1 / settings.temperature)
         self._weight = settings.contrast_weight
         self._temperature = settings.contrast_temperature
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
 
     def compute_loss_from_embeddings(self, embeddings: Any, labels: Any) -> torch.Tensor:
         *pairs, queries, right, wrong = embeddings
