@@ -111,7 +111,7 @@ def describe_atom(value: Any, name: str) -> str:
     if value is None or isinstance(value, bool):
         return str(value)
     if isinstance(value, (int, float)):
-        return "%.9g" % value if isinstance(value, float) or abs(value) < 1 << 50 else hex(value)[:MAX_CHARACTERS]
+        return "%.12g" % value if isinstance(value, float) or abs(value) < 1 << 50 else hex(value)[:MAX_CHARACTERS]
     if isinstance(value, (str, bytes, bytearray)):
         return repr(value[:MAX_CHARACTERS])
     if isinstance(value, (type, types.FunctionType, types.ModuleType)):

@@ -10,6 +10,7 @@ import builtins
 import re
 import symtable
 import sys
+from contextlib import suppress
 from itertools import product
 
 TYPE_CHECKING = False
@@ -224,16 +225,16 @@ def find_literals(function: ast.FunctionDef) -> list[str]:
     """Return the constants of a function that may be useful arguments."""
     values = [node.value for node in ast.walk(function) if isinstance(node, ast.Constant)]
     texts = [repr(value) for value in values if type(value) in (int, float, str)]
-    return [*dict.fromkeys(text for text in texts if len(text) < 30)]
+    return [*dict.fromkeys(text for text in texts if len(text) < 30 and text != "inf")]
 
 
 def find_examples(function: ast.FunctionDef, count: int) -> Iterator[str]:
-    """Iterate over the inputs in the examples (`>>> f(1)`) of a docstring."""
+    """Iterate over the inputs in the examples (`>>> f(1)`) of a docstring whose arguments are constants."""
     pattern = r">>> .*?\b%s(\(.*\))" % re.escape(function.name)
     for text in re.findall(pattern, ast.get_docstring(function) or ""):
-        try:
-            call = ast.parse("f" + text, mode="eval").body
-        except (SyntaxError, ValueError):
-            continue
-        if isinstance(call, ast.Call) and len(call.args) == count and not call.keywords:
-            yield "\n".join([str(ast.get_source_segment("f" + text, item)) for item in call.args])
+        with suppress(AttributeError, SyntaxError, ValueError, RecursionError, MemoryError):
+            call: Any = ast.parse("f" + text, mode="eval").body
+            for item in call.args:
+                ast.literal_eval(item)
+            if len(call.args) == count and not call.keywords:
+                yield "\n".join([str(ast.get_source_segment("f" + text, item)) for item in call.args])
