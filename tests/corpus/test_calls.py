@@ -79,6 +79,7 @@ async def test_hostile_functions_change_neither_other_results_nor_the_host(sessi
         ("yield from (x, x + 1)", "value", "[1, 2]"),
         ("return type('T', (), {})()", "value", "T({})"),
         ("return datetime.timedelta(x)", "value", "timedelta(1 day, 0:00:00)"),
+        ("return repr(object())", "value", "'<object object at 0x>'"),
         ("print('hi')", "value", "None, prints 'hi\\n'"),
         ("raise KeyError(x)", "raised", "raises KeyError"),
         ("return bytearray(1 << 60)", "memory", "raises MemoryError"),

@@ -57,7 +57,7 @@ FILES = {
     "d.json": '{"a": 1, "b": [1, 2]}',
     "t.csv": "a,b\n1,2\n3,4\n",
 }
-ADDRESS = re.compile(r"\bat 0x[0-9a-f]+")
+ADDRESS = re.compile(r"\bat 0x[0-9a-f]*")
 SCALARS = frozenset([type(None), bool, int, float, str, bytes])
 ITERATORS = "dict_keys", "dict_values", "dict_items", "map", "filter", "zip", "generator", "deque"
 PRINTED = "datetime", "date", "time", "timedelta", "Decimal", "Fraction", "complex", "Match", "UUID"
@@ -218,7 +218,8 @@ class Caller:
         if result == "None" and (text or changes):
             outcome = "value"
         result += ", prints %r" % text[:MAX_CHARACTERS] if text else ""
-        return outcome, result + (", changes an argument to " + " and ".join(changes) if changes else "")
+        result += ", changes an argument to " + " and ".join(changes) if changes else ""
+        return outcome, ADDRESS.sub("at 0x", result)
 
 
 def set_timers(cpu: float, real: float) -> None:
