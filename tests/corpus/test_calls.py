@@ -25,7 +25,8 @@ HOSTILE = {
     "changes files": "for name in os.listdir('.'): os.remove(name)\n    os.chdir('..')\n    os.rmdir('values')\n"
     "    open('values', 'w').close()",
     "prints": "print('{\"kind\": \"end\"}' * 99)\n    sys.__stdout__.write('x' * 99)",
-    "starts processes": "try: os.fork()\n    except OSError: pass",
+    "starts processes": "try: return os.fork()\n    except OSError: pass",
+    "reads memory": "try: return open(f'/proc/{os.getppid()}/mem')\n    except OSError: pass",
     "exits": "os._exit(0)",
     "kills": "os.kill(os.getppid(), 9)",
     "handles the time limit": "try:\n        while True: pass\n    except BaseException: pass",
@@ -60,6 +61,7 @@ async def test_hostile_functions_change_neither_other_results_nor_the_host(sessi
     tasks = [CallTask([code, DOUBLE], DOUBLE, INPUTS) for code in codes]
     results = dict(zip(HOSTILE, await run_tasks(session, tasks, None), strict=True))
     assert [name for name, (_, other) in results.items() if other != honest] == ["kills"]
+    assert results["starts processes"][0] == results["reads memory"][0] == honest
     failed = {name: hostile.status for name, (hostile, _) in results.items() if hostile.status != RAN}
     assert failed == {"exits": "process died", "kills": "process died", "never ends": "timed out"}
     timeouts = [name for name, (hostile, _) in results.items() if "timeout" in {row.outcome for row in hostile.results}]
