@@ -34,10 +34,14 @@ class CallResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Calls:
-    """The results of a function. They are empty unless the status is `RAN`."""
+    """The results of a function. They are empty unless the status is `RAN`.
+
+    `changed` is the number of inputs whose expected outcome is `value` and whose result differs.
+    """
 
     status: str
     results: tuple[CallResult, ...] = ()
+    changed: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ def _read_calls(records: Sequence[ReportLine], tasks: int) -> list[list[Calls]]:
             results.append(CallResult(record.name, record.outcome, record.error_type, record.message))
         elif record.kind == "function":
             status = record.outcome if record.outcome in _STATUSES else DIED
-            calls[int(record.name)].append(Calls(status, tuple(reversed(results)) if status == RAN else ()))
+            own = tuple(reversed(results)) if status == RAN else ()
+            calls[int(record.name)].append(Calls(status, own, int(record.error_type or 0)))
             results = []
     return [own[::-1] for own in calls]

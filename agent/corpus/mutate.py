@@ -31,6 +31,8 @@ from agent.types import CaseOutcome, Cause, Pair, Status, TestReport
 
 SURVIVED, NOT_RUN = "survived", "not run"
 _MAX_EVIDENCE = 200
+_MIN_CHANGED = 0.1
+"""Minimum share of the informative results that a killed mutant changes. Rare differences are often unintended cases."""
 _BATCH = 40
 _LABEL = "label"
 _NOT_COPIED = MUTANT, "sha256", "code_id"
@@ -217,12 +219,14 @@ def _judge_calls(mutant: Mutation, calls: Calls, right: Calls) -> Verdict:
     if calls.status != RAN:
         return Verdict(mutant, calls.status)
     by_outcome = {result.outcome: result for result in calls.results}
+    informative = sum(result.outcome == "value" for result in right.results)
     for outcome in ("value", "same", "raised"):
         if (result := by_outcome.get(outcome)) is not None:
             expected = right.results[int(result.input)]
             shown = expected.input.replace("\n", ", ")[:_MAX_EVIDENCE]
             evidence = {"input": shown, "right": expected.text, "mutant": result.text}
-            return Verdict(mutant, "", evidence, crashes=outcome == "raised")
+            reason = "" if calls.changed >= _MIN_CHANGED * informative else "seldom different"
+            return Verdict(mutant, reason, evidence, crashes=outcome == "raised")
     return Verdict(mutant, "timed out" if "timeout" in by_outcome else "out of memory" if by_outcome else SURVIVED)
 
 

@@ -374,16 +374,16 @@ def main(job: Any, emit: Callable[..., None]) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     folders = Folders(job.work)
     for number, task in enumerate(json.loads(job.program)):
-        for status, rows in run_task(folders, **task):
-            emit("function", str(number), status)
+        for status, rows, changed in run_task(folders, **task):
+            emit("function", str(number), status, str(changed))
             for row in rows:
                 emit("result", *row)
 
 
 def run_task(
     folders: Folders, functions: list[str], like: str, inputs: Any, expected: Any
-) -> Iterator[tuple[str, list[Any]]]:
-    """Iterate over the status of each function and its results, as tuples of texts."""
+) -> Iterator[tuple[str, list[Any], int]]:
+    """Iterate over each function's status, its results as tuples of texts, and how many informative results changed."""
     signature = Signature(like)
     if signature.uses_numpy:
         with suppress(ImportError):
@@ -396,10 +396,12 @@ def run_task(
             folders.enter()
             if call_in_fork(code, signature, [row[0] for row in rows]) != (status, rows):
                 status, rows = "flaky", []
+        changed = 0
         if expected is not None:
             first: dict[str, tuple[str, ...]] = {}
             for index, row in enumerate(rows):
                 if [*row[1:3]] != expected[index]:
                     first.setdefault(row[1], (str(index), *row[1:]))
+                    changed += expected[index][0] == "value" and row[1] not in ("timeout", "memory")
             rows = [*first.values()]
-        yield status, rows
+        yield status, rows, changed
