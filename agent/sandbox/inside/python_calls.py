@@ -157,8 +157,9 @@ class Caller:
                 namespace[name] = getattr(imported, attribute) if module and attribute else imported or OLD[name]
             except (ImportError, AttributeError):
                 raise Unfit("unknown names") from None
-        # a seed takes longer than most calls
-        self.generators = ("random", "numpy.random") if "rand" in code else ("random",)
+        for name in ("random", "numpy.random"):
+            if name in sys.modules:  # otherwise, all forks would draw the same numbers
+                sys.modules[name].seed()
         self.armed = self.expired = False
         signal.signal(signal.SIGPROF, self.expire)
         signal.signal(signal.SIGALRM, self.expire)
@@ -187,9 +188,6 @@ class Caller:
             vars(receiver).update(zip(self.signature.attributes, values))
             arguments = [receiver, *values[count:]]
             values, before = [*values, receiver], [*before, describe(receiver)]
-        for name in self.generators:
-            if name in sys.modules:
-                sys.modules[name].seed(0)
         return self.observe(lambda: self.function(*arguments, **keywords), values, before)
 
     def observe(self, call: Callable[[], Any], values: list[Any], before: list[str]) -> tuple[str, str]:
