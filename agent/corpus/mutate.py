@@ -32,7 +32,7 @@ from agent.types import CaseOutcome, Cause, Pair, Status, TestReport
 SURVIVED, NOT_RUN = "survived", "not run"
 _MAX_EVIDENCE = 200
 _MIN_CHANGED = 0.1
-"""Minimum share of the informative results that a killed mutant changes. Rare differences are often unintended cases."""
+"""Minimum share of the informative results that a killed mutant changes. Rare differences are often side cases."""
 _BATCH = 40
 _LABEL = "label"
 _NOT_COPIED = MUTANT, "sha256", "code_id"
