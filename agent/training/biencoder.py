@@ -14,16 +14,19 @@ from agent.training.recipe import Form, Hyperparameters
 
 
 class ContrastLoss(losses.MultipleNegativesRankingLoss):  # type: ignore[misc]
-    """InfoNCE, and the margin of right code over a mutant under its own query, compared with another query.
+    """InfoNCE, and the margin of right code over a mutant under its own query, compared with other queries.
 
     For contrasts with queries q_i, right code r_i and mutants w_i, with weight λ and temperature τ:
 
         m_ij = cos(q_j, r_i) − cos(q_j, w_i)
-        L    = L(pairs) + L(q, r) + λ · 1/b Σ_i log(1 + exp(−(m_ii − m_i,i−1) / τ))
+        L    = L(pairs) + L(q, r) + λ · (C + B²)
+        C    = mean over i ≠ j of log(1 + exp(−(m_ii − m_ij) / τ))
+        B    = mean over i ≠ j of m_ij / τ
 
     L(pairs) and L(q, r) are the losses of `BiEncoder`, of the pairs and of the queries with the right code. A model
-    that only learns what mutants look like has m_ii = m_ij, and gains nothing. The last three columns of the features
-    are q, r and w. Dropout is off, because its noise is larger than the margins.
+    that only learns what mutants look like has m_ii = m_ij, and gains nothing. B keeps it from preferring or avoiding
+    mutants under wrong queries. The last three columns of the features are q, r and w. Dropout is off, because its
+    noise is larger than the margins.
     """
 
     def __init__(self, model: Any, settings: Hyperparameters) -> None:
@@ -39,9 +42,11 @@ class ContrastLoss(losses.MultipleNegativesRankingLoss):  # type: ignore[misc]
         ranking: torch.Tensor = sum(super(ContrastLoss, self).compute_loss_from_embeddings(columns, labels)
                                     for columns in (pairs, [queries, right]))  # fmt: skip
         change = torch.nn.functional.normalize(right, dim=1) - torch.nn.functional.normalize(wrong, dim=1)
-        directions = torch.nn.functional.normalize(queries, dim=1)
-        differences = ((directions - directions.roll(1, 0)) * change).sum(1)  # m_ii − m_i,i−1
-        return ranking + self._weight * torch.nn.functional.softplus(-differences / self._temperature).mean()
+        margins = change @ torch.nn.functional.normalize(queries, dim=1).T / self._temperature  # m_ij / τ
+        is_wrong = ~torch.eye(len(margins), dtype=torch.bool, device=margins.device)
+        differences = (margins.diagonal()[:, None] - margins)[is_wrong]
+        contrast = torch.nn.functional.softplus(-differences).mean()
+        return ranking + self._weight * (contrast + margins[is_wrong].mean().square())
 
 
 class BiEncoder:

@@ -22,7 +22,8 @@ from agent.languages.python.spans import extract_view
 from tests.benchmarks.training import read_rows, run, write_training_codes
 
 NEW_KINDS = frozenset({"swapped_comparison", "negated_condition", "empty_result", "swapped_truth"})
-RECIPE = ("--recipe", "biencoder", "--epochs", "1", "--batch-size", "32", "--text-tokens", "128", "--mix", "0.5")
+RECIPE = ("--recipe", "biencoder", "--epochs", "1", "--batch-size", "32", "--text-tokens", "128", "--learning-rate", "4e-5",
+          "--mix", "0.5")  # fmt: skip
 
 
 def make_splitter(salt: str, percent: int) -> Callable[[str], bool]:

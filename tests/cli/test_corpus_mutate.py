@@ -32,6 +32,7 @@ CODES = {
     "broken": "def broken(:\n",
     "empty": 'def empty(x):\n    """Do nothing."""\n',
     "slow": SLOW,
+    "rare": 'def mark(text):\n    """Mark it."""\n    if text == "XIV":\n        return 14\n    return text + "!"\n',
 }
 OPTIONS = ("-c", "sandbox.backend=bwrap", "--concurrency", "2", "--json")
 
@@ -85,6 +86,7 @@ def test_functions_are_checked_with_inputs(agent: Commands) -> None:
     reasons = list_reasons(agent)
     assert {name: reasons.get(name) for name in expected} == {name: {reason} for name, reason in expected.items()}
     assert "timed out" in reasons["slow"]
+    assert "seldom different" in reasons["rare"]
     first = (agent.folder / "m.jsonl").read_bytes()
     assert mutate(agent, "codes.jsonl", "--force").code == 0
     assert (agent.folder / "m.jsonl").read_bytes() == first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -75,8 +76,9 @@ def test_the_loss_of_contrasts_equals_an_independent_computation(weight: float, 
     ranking = sum(compute_loss(np.eye(5), part, 0.1) for part in (texts[:3], texts[3:5]))
     queries, right, wrong = texts[3:] / np.linalg.norm(texts[3:], axis=-1, keepdims=True)
     margins = [[query @ right[row] - query @ wrong[row] for query in queries] for row in range(4)]
-    differences = np.asarray([margins[row][row] - margins[row][row - 1] for row in range(4)])
-    expected = ranking + weight * np.log1p(np.exp(-differences / margin_temperature)).mean()
+    pairs = [(margins[row][row], margins[row][column]) for row, column in permutations(range(4), 2)]
+    preference = np.mean([np.log1p(np.exp((other - own) / margin_temperature)) for own, other in pairs])
+    expected = ranking + weight * (preference + (np.mean([other for _, other in pairs]) / margin_temperature) ** 2)
     assert value.item() == pytest.approx(expected)
     value.backward()
     assert all(column.grad is not None and column.grad.abs().max() > 0 for column in columns[: 6 if weight else 5])
