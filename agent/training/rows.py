@@ -78,7 +78,7 @@ class EpochRows:
     rows of frequent ones.
 
     Each batch also has one contrast for each row. They are drawn from different families, so that the query of one is
-    a wrong query for another. Each family is drawn once before a family is drawn again, with a random contrast.
+    a wrong query for another. A family, with a random contrast, is drawn again once too few others remain for a batch.
 
     Raises:
         UsageError: no pair with label 1 can be trained on, no batch has a negative, or there are too few contrasts.

@@ -129,7 +129,8 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
             self.write_best()
             raise KeyboardInterrupt
         self.write_best()
-        is_mixed = self.training.settings.mix and self.find_best()
+        best = self.find_best()
+        is_mixed = self.training.settings.mix and best and best.epoch
         mixed = self.validation.measure(self.model) if self.validation and is_mixed else {}
         self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)  # tests use float32, like `retrieval run`
         tests = self.measure_tests("the model")

@@ -12,7 +12,15 @@ import yaml
 
 from agent.errors import RunFolderError, UsageError
 from agent.retrieval.searchers.trained import TrainingRecord, read_record
-from agent.training.model_folder import Training, check_folder, find_checkpoint, make_record, open_folder, write_model
+from agent.training.model_folder import (
+    Training,
+    check_folder,
+    choose_settings,
+    find_checkpoint,
+    make_record,
+    open_folder,
+    write_model,
+)
 from agent.training.recipe import Hyperparameters
 from tests.training.tiny import make_data
 
@@ -105,15 +113,17 @@ def test_a_folder_with_checkpoints_belongs_to_one_training(tmp_path: Path, chang
     assert not checkpoint.exists()
 
 
-def test_settings_that_an_older_version_did_not_have_are_defaults(tmp_path: Path) -> None:
-    open_once(make_job(tmp_path))
+def test_an_older_version_used_float32_and_the_defaults_of_new_settings(tmp_path: Path) -> None:
+    job = make_job(tmp_path)
+    open_once(job)
     add_checkpoint(tmp_path, 1)
     path = tmp_path / ".training" / "training.json"
     record = json.loads(path.read_text())
-    for name in ("best", "mix", "contrast_weight", "contrast_temperature"):
+    for name in ("best", "mix", "precision"):
         del record["settings"][name]
     path.write_text(json.dumps(record))
-    assert open_once(make_job(tmp_path)) is None
+    settings = choose_settings(job, "bfloat16")
+    assert (settings.precision, open_once(job._replace(settings=settings))) == ("float32", None)
 
 
 def test_a_moved_base_model_is_the_same(tmp_path: Path) -> None:

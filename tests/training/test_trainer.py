@@ -160,17 +160,6 @@ def test_auto_is_recorded_and_resumes_with_the_precision_of_the_first_machine(
     }
 
 
-def test_a_training_of_an_earlier_version_used_float32(tmp_path: Path, base: str) -> None:
-    record = Session().train(tmp_path, base, epochs=1, precision="float32")
-    settings = {name: value for name, value in record.settings.items() if name != "precision"}
-    (tmp_path / "training.json").write_text(
-        record.model_copy(update={"settings": settings}).model_dump_json(by_alias=True)
-    )
-    session = Session()
-    session.train(tmp_path, base, epochs=1)
-    assert session.done == []
-
-
 def test_the_same_command_returns_the_record_of_a_finished_training(tmp_path: Path, base: str) -> None:
     record, again, forced = Session().train(tmp_path, base, epochs=1), Session(), Session()
     assert again.train(tmp_path, base, epochs=1) == record == read_record(tmp_path)
@@ -241,9 +230,10 @@ def test_mixed_weights_are_the_average_with_the_base(tmp_path: Path, base: str, 
 def test_the_untrained_model_may_be_the_best(tmp_path: Path, base: str, best: str) -> None:
     import torch
 
-    record = Session().train(tmp_path, base, learning_rate=0.0, best=best, patience=2)  # no epoch beats the base
+    options = {"learning_rate": 0.0, "patience": 2, "mix": 0.5}  # no epoch beats the base
+    record = Session().train(tmp_path, base, best=best, **options)
     assert (record.best_epoch, record.epochs[-1].epoch) == ((0, 2) if best == "any" else (1, 3))
-    assert record.beats_untrained is False
+    assert (record.beats_untrained, bool(record.mixed)) == (False, best == "trained")
     weights = load(tmp_path).state_dict()
     assert all(torch.equal(weight, weights[name]) for name, weight in load(base).state_dict().items())
 
@@ -259,7 +249,7 @@ def test_training_on_contrasts_raises_the_gap_on_them(tmp_path: Path, base: str)
         return sum(margins.diagonal() > 0), sum(margins.diagonal(1) > 0)
 
     data = make_data(contrasts=contrasts, validation=None)
-    options = {"epochs": 20, "learning_rate": 3e-3, "batch_size": 12, "max_tokens": 64, "contrast_weight": 4.0}
+    options = {"epochs": 20, "learning_rate": 3e-3, "batch_size": 12, "max_tokens": 64}
     record = Session().train(tmp_path, base, data=data, **options)
     (own, other), (own_before, other_before) = count_right(tmp_path), count_right(base)
     assert own - other > own_before - other_before + 3
