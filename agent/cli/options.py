@@ -400,12 +400,6 @@ class TrainOptions:
     contrast: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Mutants to tell from right code (biencoder, macp).")
     ] = None
-    contrast_weight: Annotated[
-        float | None, typer.Option(min=0, max=1000, help="Weight of the loss of --contrast.")
-    ] = None
-    contrast_temperature: Annotated[
-        float | None, typer.Option(min=1e-4, max=100, help="Divisor of the margins of --contrast.")
-    ] = None
     metric: Annotated[str | None, typer.Option(metavar="NAME", help="Metric of the best epoch, such as RR@10.")] = None
     best: Annotated[
         Literal["trained", "any"] | None, typer.Option(help="Whether the untrained model may be the best epoch.")

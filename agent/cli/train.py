@@ -47,11 +47,13 @@ def run(path: Path, name: str, out: Path, options: TrainOptions) -> None:
     if options.base is not None:
         check_exists(options.base)
     recipe = load_recipe(name)
-    for option in sorted(recipe.unused & changes.keys()):
+    given = {*changes, "contrast"} if options.contrast else changes.keys()
+    for option in sorted(recipe.unused & given):
         flag = FLAGS.get(option, f"--{option.replace('_', '-')}")
         raise ConfigError(f"{flag}: the recipe {name} does not use this option. Remove it.")
     base = None if options.dry_run else recipe.choose_base(options.base)
-    _check_contrast(recipe, options, changes)
+    if options.contrast and options.mini_batch:
+        raise ConfigError("--mini-batch: is not available with --contrast. Pass a smaller --batch-size.")
     settings = recipe.defaults.model_copy(update=changes)
     with stoppable(notes, partial(_describe_stored, out)):
         with Steps(notes) as steps:
@@ -130,16 +132,6 @@ def _collect_changes(options: TrainOptions) -> dict[str, Any]:
             raise ConfigError(f"--hard-negatives {number}: pass a number from 1 to 100, or none")
         changes["hard_negatives"] = None if number == "none" else int(number)
     return changes
-
-
-def _check_contrast(recipe: Recipe, options: TrainOptions, changes: dict[str, Any]) -> None:
-    if options.contrast is None:
-        if given := sorted(changes.keys() & {"contrast_weight", "contrast_temperature"}):
-            raise ConfigError(f"--{given[0].replace('_', '-')}: has no effect without --contrast FILE.")
-    elif "contrast_weight" in recipe.unused:
-        raise ConfigError(f"--contrast: the recipe {recipe.name} does not use this option. Remove it.")
-    elif options.mini_batch is not None:
-        raise ConfigError("--mini-batch: is not available with --contrast. Pass a smaller --batch-size.")
 
 
 def _print_plan(

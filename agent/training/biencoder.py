@@ -12,16 +12,18 @@ from agent.errors import UsageError
 from agent.training.base import load_base
 from agent.training.recipe import Form, Hyperparameters
 
+_MARGIN_TEMPERATURE = 0.02
+
 
 class ContrastLoss(losses.MultipleNegativesRankingLoss):  # type: ignore[misc]
     """InfoNCE, and the margin of right code over a mutant under its own query, compared with other queries.
 
-    For contrasts with queries q_i, right code r_i and mutants w_i, with weight λ and temperature τ:
+    For contrasts with queries q_i, right code r_i and mutants w_i, with τ = 0.02:
 
-        m_ij = cos(q_j, r_i) − cos(q_j, w_i)
-        L    = L(pairs) + L(q, r) + λ · (C + B²)
-        C    = mean over i ≠ j of log(1 + exp(−(m_ii − m_ij) / τ))
-        B    = mean over i ≠ j of m_ij / τ
+        m_ij = (cos(q_j, r_i) − cos(q_j, w_i)) / τ
+        L    = L(pairs) + L(q, r) + C + B²
+        C    = mean over i ≠ j of log(1 + exp(m_ij − m_ii))
+        B    = mean over i ≠ j of m_ij
 
     L(pairs) and L(q, r) are the losses of `BiEncoder`, of the pairs and of the queries with the right code. A model
     that only learns what mutants look like has m_ii = m_ij, and gains nothing. B keeps it from preferring or avoiding
@@ -31,8 +33,6 @@ class ContrastLoss(losses.MultipleNegativesRankingLoss):  # type: ignore[misc]
 
     def __init__(self, model: Any, settings: Hyperparameters) -> None:
         super().__init__(model, scale=1 / settings.temperature)
-        self._weight = settings.contrast_weight
-        self._temperature = settings.contrast_temperature
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
@@ -41,12 +41,14 @@ class ContrastLoss(losses.MultipleNegativesRankingLoss):  # type: ignore[misc]
         *pairs, queries, right, wrong = embeddings
         ranking: torch.Tensor = sum(super(ContrastLoss, self).compute_loss_from_embeddings(columns, labels)
                                     for columns in (pairs, [queries, right]))  # fmt: skip
+        if len(queries) == 1:  # no wrong query
+            return ranking
         change = torch.nn.functional.normalize(right, dim=1) - torch.nn.functional.normalize(wrong, dim=1)
-        margins = change @ torch.nn.functional.normalize(queries, dim=1).T / self._temperature  # m_ij / τ
+        margins = change @ torch.nn.functional.normalize(queries, dim=1).T / _MARGIN_TEMPERATURE  # m_ij
         is_wrong = ~torch.eye(len(margins), dtype=torch.bool, device=margins.device)
         differences = (margins.diagonal()[:, None] - margins)[is_wrong]
         contrast = torch.nn.functional.softplus(-differences).mean()
-        return ranking + self._weight * (contrast + margins[is_wrong].mean().square())
+        return ranking + (contrast + margins[is_wrong].mean().square())
 
 
 class BiEncoder:

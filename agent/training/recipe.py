@@ -15,8 +15,6 @@ Rewriting = Literal["none", "delete", "copy", "switch"]
 Form = Literal["ranking", "labels"]
 """The rows of a recipe: `ranking` rows have a query, a relevant snippet and hard negatives, and `labels` rows have
 a query, a snippet and a label. With `ranking`, the other snippets of a batch serve as negatives."""
-BIENCODER_ONLY = frozenset({"contrast_weight", "contrast_temperature", "mix"})
-"""Hyperparameters that need a base model and a score without weights of its own."""
 
 
 class Hyperparameters(Frozen):
@@ -29,9 +27,8 @@ class Hyperparameters(Frozen):
     epochs without improvement after which training stops (None: never). With `alpha`, each batch has one language,
     drawn with probability proportional to n^alpha for n rows (None: batches mix languages). `best` says whether the
     untrained model may be the best epoch. `mix` is the share of the best epoch's weights in the final model, and the
-    untrained model has the rest (None: all). `contrast_weight` multiplies the loss of contrasts, and
-    `contrast_temperature` divides their margins. A training records the
-    precision that `auto` stands for. Settings that a recipe does not use are ignored.
+    untrained model has the rest (None: all). A training records the precision that `auto` stands for. Settings that a
+    recipe does not use are ignored.
     """
 
     epochs: int = 3
@@ -52,15 +49,13 @@ class Hyperparameters(Frozen):
     precision: Precision = "auto"
     best: Literal["trained", "any"] = "trained"
     mix: float | None = None
-    contrast_weight: float = 1.0
-    contrast_temperature: float = 0.02
 
 
 class Recipe(Protocol):
     """Describes how to train a searcher.
 
     `name` is the name on the command line, `source` cites the paper, and `defaults` are the paper's hyperparameters.
-    `unused` names hyperparameters that have no effect. A recipe that uses `contrast_weight` trains on contrasts.
+    `unused` names hyperparameters that have no effect, and `contrast` if the recipe cannot train on contrasts.
     """
 
     name: str

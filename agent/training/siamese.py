@@ -27,7 +27,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from agent.retrieval.searchers.siamese import Head
 from agent.training.base import check_exists, load_base
-from agent.training.recipe import BIENCODER_ONLY, Form, Hyperparameters
+from agent.training.recipe import Form, Hyperparameters
 
 BASE = "microsoft/codebert-base"
 
@@ -87,7 +87,7 @@ class Siamese:
     source = "Huang et al. 2021, CoSQA (arXiv:2105.13239), sections 5.1 and 6.1"
     form: Form = "labels"
     defaults = Hyperparameters(batch_size=32, learning_rate=1e-5, warmup=0.1, pooling="cls")
-    unused = frozenset({"hard_negatives", "mini_batch", "temperature"}) | BIENCODER_ONLY
+    unused = frozenset({"contrast", "hard_negatives", "mini_batch", "mix", "temperature"})
 
     def choose_base(self, base: str | None) -> str:
         """See `Recipe`. The default is CodeBERT.

@@ -27,7 +27,7 @@ from agent.errors import UsageError
 from agent.retrieval.searchers.ncs import train_word_vectors
 from agent.retrieval.searchers.unif import UnifEncoder
 from agent.training.data import TrainingData
-from agent.training.recipe import BIENCODER_ONLY, Form, Hyperparameters
+from agent.training.recipe import Form, Hyperparameters
 from agent.types import Progress
 
 
@@ -38,7 +38,9 @@ class Unif:
     source = "Cambronero et al. 2019, arXiv:1905.03813; the loss and the hyperparameters are ours"
     form: Form = "ranking"
     defaults = Hyperparameters(epochs=10, batch_size=64, learning_rate=2e-3, max_tokens=None, temperature=0.05)
-    unused = frozenset({"in_batch", "max_tokens", "mini_batch", "pooling", "precision", "rewrite"}) | BIENCODER_ONLY
+    unused = frozenset({
+        "contrast", "in_batch", "max_tokens", "mini_batch", "mix", "pooling", "precision", "rewrite",
+    })  # fmt: skip
 
     def choose_base(self, base: str | None) -> None:
         if base is not None:
