@@ -40,8 +40,8 @@ _TIE = 1e-6
 class Outcomes:
     """The outcomes of one searcher. `truncated_ties` is that of `SearcherBlindness`.
 
-    `values` has a row per contrast. The first column is 1 if the right code scores above the mutant, ½ for a tie, and 0
-    otherwise. The second column is the mean of this value over the wrong queries.
+    `values` has a row per contrast: 1 if the right code scores above the mutant, ½ for a tie, otherwise 0. The second
+    column has the mean over the wrong queries.
     """
 
     values: np.ndarray[Any, Any]
@@ -128,9 +128,10 @@ def compare_snippets(searcher: Searcher, contrast_set: ContrastSet, progress: Pr
     codes = list(dict.fromkeys(code for contrast in contrasts for code in (contrast.right, contrast.wrong)))
     truncate = getattr(searcher, "truncate", None)
     beginnings = None if truncate is None else truncate(codes)
-    code_of = dict(zip(beginnings or codes, codes, strict=True))
+    beginning_of = dict(zip(codes, beginnings or codes, strict=True))
+    code_of = {beginning: code for code, beginning in beginning_of.items()}
     rows = {beginning: row for row, beginning in enumerate(code_of)}
-    row_of = {code: rows[beginning] for code, beginning in zip(codes, beginnings or codes, strict=True)}
+    row_of = {code: rows[beginning] for code, beginning in beginning_of.items()}
     right, wrong = np.array([(row_of[contrast.right], row_of[contrast.wrong]) for contrast in contrasts]).T
     searcher.index(list(code_of.values()), progress)
     uses = defaultdict[str, tuple[list[int], list[int]]](lambda: ([], []))  # the contrasts under a right or wrong query

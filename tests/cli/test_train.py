@@ -13,6 +13,7 @@ from agent.retrieval.searchers.trained import read_record
 from tests.cli.commands import Commands
 from tests.cli.processes import wait_until
 from tests.disks import remount, tiny_disk
+from tests.retrieval.test_blindness import write_mutants
 from tests.training.tiny import CODES, QUERIES, WORDS, save_bert
 
 LIBRARIES = ("torch", "transformers", "sentence_transformers", "accelerate", "safetensors", "datasets")
@@ -59,18 +60,14 @@ def test_a_trained_model_is_measured_and_found_by_retrieval(based: Commands) -> 
     assert rankings["model:m"]["training"]["recipe"] == "biencoder"
 
 
-def write_mutants(agent: Commands) -> None:
-    """Write one mutant of each snippet."""
-    rows = make_pairs()
-    for row in make_pairs():
-        record = {"of": row["id"], "kind": "empty_result", "change": "line 2", "check": "inputs"}
-        rows.append({**row, "id": f"{row['id']}-1", "code": row["code"] + ";", "label": 0, "mutant": record})
-    agent.write("mutants.jsonl", rows)
+def write_mutants_of_pairs(agent: Commands) -> None:
+    pairs = ((row["query"], row["code"], row["code"] + ";") for row in make_pairs())
+    write_mutants(agent.folder / "mutants.jsonl", *pairs)
 
 
 @pytest.mark.embed
 def test_a_model_is_trained_on_mutants_mixed_and_compared_with_the_base(based: Commands) -> None:
-    write_mutants(based)
+    write_mutants_of_pairs(based)
     based.write("held.jsonl", [{"query": f"parse {n}", "code": f"{n} + 1", "label": 1} for n in range(3)])
     held_out = ("--validation", "held.jsonl", "--test", "held.jsonl", "--learning-rate", "1e-9", "--epochs", "1")
     command = (*TRAIN, *held_out, "--contrast", "mutants.jsonl", "--mix", "0.4")
@@ -90,7 +87,7 @@ def test_a_model_is_trained_on_mutants_mixed_and_compared_with_the_base(based: C
 
 @pytest.mark.embed
 def test_mutants_are_hard_negatives_and_rows_that_are_left_out_are_counted_by_rule(trainer: Commands) -> None:
-    write_mutants(trainer)
+    write_mutants_of_pairs(trainer)
     rows = [json.loads(line) for line in (trainer.folder / "mutants.jsonl").read_text().splitlines()]
     unproved = [{name: value for name, value in row.items() if name != "mutant"} for row in rows]
     trainer.write("pairs.jsonl", unproved)
@@ -146,7 +143,6 @@ def test_a_stopped_training_resumes(based: Commands, number: signal.Signals) -> 
         pytest.param(("--base", ".", "--in-batch"), "--in-batch", marks=pytest.mark.embed),
         pytest.param(("--base", ".", "--recipe", "unif"), "--base", marks=pytest.mark.embed),
         pytest.param(("--base", ".", "--best", "any"), "--validation", marks=pytest.mark.embed),
-        pytest.param(("--base", ".", "--contrast-weight", "2"), "--contrast FILE", marks=pytest.mark.embed),
         pytest.param(("--base", ".", "--contrast", "pairs.jsonl"), "mutants", marks=pytest.mark.embed),
         pytest.param(("--base", ".", "--contrast", "x", "--mini-batch", "2"), "--mini-batch", marks=pytest.mark.embed),
         pytest.param(("--base", ".", "--contrast", "x", "--recipe", "siamese"), "siamese", marks=pytest.mark.embed),

@@ -18,6 +18,7 @@ from agent.retrieval.code_views import find_first_sentence
 from agent.training.data import TrainingData, read_training_data
 from agent.types import Pair, Status, TestReport
 from tests.exports.runs import make_run
+from tests.retrieval.test_blindness import write_mutants
 
 FUNCTION = 'def f(a):\n    """Return {}."""\n    return a + {}\n'
 
@@ -135,20 +136,6 @@ def test_label_0_is_proved_by_mutants_and_failed_tests(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", pairs, {"b": {"label": 0, "test": failed}, "c": {"label": 0, "test": passed}})
     for data in (read(write(tmp_path / "pairs.jsonl", rows)), read(run)):
         assert {(data.queries[query], data.codes[code]) for query, code in data.proved} == {("q", "b")}
-
-
-def write_mutants(path: Path, *functions: tuple[str, str, str]) -> Path:
-    """Write functions, each with a query, right code and a mutant."""
-    record = {"kind": "k", "change": "c", "check": "inputs"}
-    rows = [
-        row
-        for query, right, wrong in functions
-        for row in (
-            {"id": right, "query": query, "code": right, "label": 1},
-            {"id": wrong, "query": query, "code": wrong, "label": 0, "mutant": {**record, "of": right}},
-        )
-    ]
-    return write(path, rows)
 
 
 def test_contrasts_are_read_into_families_and_change_the_hash(tmp_path: Path) -> None:

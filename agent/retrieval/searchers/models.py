@@ -7,10 +7,10 @@ import json
 import re
 import timeit
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from agent.errors import RunStopped, UsageError, needs_extra
 from agent.evaluation.lazy_numpy import np
@@ -159,7 +159,9 @@ class HuggingFaceEmbedder:
             UsageError: the model cannot be loaded, or cannot embed the texts.
         """
         self._load()
-        with wrap_errors(self.name, "embedding failed"), use_precision(self._precision, self._device):
+        torch, _, _ = _import_libraries()
+        precision = torch.autocast(self._device, torch.bfloat16, enabled=self._precision == "bfloat16")
+        with wrap_errors(self.name, "embedding failed"), precision:
             vectors = self._loaded.encode(
                 list(texts),
                 prompt=self._prefixes[kind],
@@ -194,9 +196,9 @@ class HuggingFaceEmbedder:
     def _load(self) -> None:
         if self._loaded is not None:
             return
-        with self._open() as model, wrap_errors(self.name, "the model cannot be loaded"):
+        with wrap_errors(self.name, "the model cannot be loaded"):
             self._loaded = load_model(
-                model,
+                self._model,
                 None if self._by_modules else self._preset,
                 device=self._device,
                 trust_remote_code=self._trust_remote_code,
@@ -204,10 +206,6 @@ class HuggingFaceEmbedder:
             lower_token_limit(self._loaded, self._max_tokens)
             if not self._by_modules:
                 self._register_modes()
-
-    def _open(self) -> AbstractContextManager[str]:
-        """Return the name or folder to load the model from."""
-        return nullcontext(self._model)
 
     def _register_modes(self) -> None:
         """Register tokens such as `<encoder-only>` in prefixes, which the tokenizer would otherwise split."""
@@ -229,12 +227,14 @@ class KnownModelEmbedder(HuggingFaceEmbedder):
         assert model is not None
         with open_model(name) as folder:
             super().__init__(folder, options, name.partition(":")[0])
-        self._model = name
+        self._name = name
         self.settings = {**self.settings, "model": model.source, "weights": model.revision}
         self.about = f"cosine similarity of vectors from {model.source}, {model.training_data}"
 
-    def _open(self) -> AbstractContextManager[str]:
-        return open_model(self._model)
+    def _load(self) -> None:
+        if self._loaded is None:
+            with open_model(self._name) as self._model:
+                super()._load()
 
 
 def choose_device() -> str:
@@ -273,13 +273,6 @@ def measure_bfloat16_speedup() -> float:
         seconds.append(min(timeit.repeat(partial(torch.mm, left, right), number=1, repeat=9)))
     torch.set_num_threads(threads)
     return seconds[0] / seconds[1]
-
-
-def use_precision(precision: Precision, device: str) -> AbstractContextManager[Any]:
-    """Return a context in which models compute with this precision (not `auto`)."""
-    torch, _, _ = _import_libraries()
-    is_lower = precision == "bfloat16"
-    return cast(AbstractContextManager[Any], torch.autocast(device, torch.bfloat16, enabled=is_lower))
 
 
 def lower_token_limit(model: Any, max_tokens: int | None) -> None:
