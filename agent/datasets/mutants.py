@@ -50,7 +50,7 @@ class Contrast:
 
 
 def read_contrasts(path: Path) -> Iterator[Contrast]:
-    """Iterate over the mutants in a file of `agent corpus mutate`, each with its right code.
+    """Iterate over the mutants with label 0 in a file of `agent corpus mutate`, each with its right code.
 
     Raises:
         InputError: the file cannot be read, has no mutants, or a mutant has no right code with the same query.
@@ -58,9 +58,9 @@ def read_contrasts(path: Path) -> Iterator[Contrast]:
     """
     dataset = read_dataset([path])
     right = {pair.id: pair for pair in dataset if MUTANT not in pair.meta and dataset.read_label(pair) == 1}
-    mutants = [pair for pair in dataset if MUTANT in pair.meta]
+    mutants = [pair for pair in dataset if MUTANT in pair.meta and dataset.read_label(pair) == 0]
     if not mutants:
-        raise InputError("contains no mutants. Pass a file that `agent corpus mutate` wrote", path=path)
+        raise InputError("contains no mutants with label 0. Pass a file that `agent corpus mutate` wrote", path=path)
     for pair in mutants:
         line = dataset.origin(pair.id)[1]
         try:

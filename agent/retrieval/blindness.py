@@ -67,15 +67,14 @@ def read_contrast_set(path: Path, seed: int) -> ContrastSet:
         InputError: see `read_contrasts`. Also raised if no mutant can be used, and if code is not formatted as mutants
             are, because formatting would then tell right from wrong.
     """
-    contrasts, right = list(read_contrasts(path)), defaultdict[str, set[str]](set)
-    is_formatted = cache(_is_formatted)
+    contrasts, is_formatted = list(read_contrasts(path)), cache(_is_formatted)
     for contrast in contrasts:
-        right[contrast.query].add(contrast.right)
         if not all(is_formatted(contrast.language, code) for code in (contrast.right, contrast.wrong)):
             place = f"{contrast.function!r:.80} or its mutant ({one_line(contrast.mutant.change)})"
             problem = "is not formatted as `agent corpus mutate` writes code, so formatting would tell right from wrong"
             raise InputError(f"the code of {place} {problem}. Write the file with that command", path=path)
-    different = [contrast for contrast in contrasts if contrast.wrong not in right[contrast.query]]
+    right = {(contrast.query, contrast.right) for contrast in contrasts}
+    different = [contrast for contrast in contrasts if (contrast.query, contrast.wrong) not in right]
     wrong_queries = draw_wrong_queries(different, seed)
     if not different or not all(wrong_queries):
         raise InputError(

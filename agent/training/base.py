@@ -59,14 +59,11 @@ def check_exists(base: str) -> None:
 
     Raises:
         ExtraMissing: huggingface_hub is not installed.
-        UsageError: the model is neither known nor a folder nor cached nor on the Hub, or its files are not the known
-            ones.
+        UsageError: the model is neither known nor a folder nor cached nor on the Hub. See also `open_model`.
     """
-    if find_known_model(base) is not None:
-        with open_model(base):
+    with open_model(base) as source:
+        if Path(source).is_dir():
             return
-    if Path(base).is_dir():
-        return
     if base[:1] in "./~":
         raise UsageError(f"{base}: the folder does not exist")
     with needs_extra("train"):

@@ -22,7 +22,8 @@ def write(path: Path, *rows: dict[str, Any]) -> Path:
 
 
 def test_each_mutant_is_read_with_its_right_code(tmp_path: Path) -> None:
-    [contrast] = read_contrasts(write(tmp_path / "pairs.jsonl", RIGHT, WRONG))
+    others = ({**WRONG, "id": f"label {label}", "label": label} for label in (1, None))
+    [contrast] = read_contrasts(write(tmp_path / "pairs.jsonl", RIGHT, WRONG, *others))
     assert (contrast.function, contrast.right, contrast.wrong) == ("f", RIGHT["code"], WRONG["code"])
     assert (contrast.mutant.kind, contrast.mutant.crashes) == ("off_by_one", False)
 
