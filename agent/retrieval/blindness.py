@@ -125,8 +125,7 @@ def compare_snippets(searcher: Searcher, contrast_set: ContrastSet, progress: Pr
     """
     contrasts, wrong_queries = contrast_set.contrasts, contrast_set.wrong_queries
     codes = list(dict.fromkeys(code for contrast in contrasts for code in (contrast.right, contrast.wrong)))
-    truncate = getattr(searcher, "truncate", None)
-    beginnings = None if truncate is None else truncate(codes)
+    beginnings = getattr(searcher, "truncate", lambda _: None)(codes)
     beginning_of = dict(zip(codes, beginnings or codes, strict=True))
     code_of = {beginning: code for code, beginning in beginning_of.items()}
     rows = {beginning: row for row, beginning in enumerate(code_of)}

@@ -114,7 +114,7 @@ def build_blindness_figures(blindness: Blindness) -> list[Figure]:
     for own in searchers:
         rows = (
             (name, group.accuracy, group.wrong_query_accuracy, group.gap, group.contrasts)
-            for name, group in {"all": own.total, **own.groups}.items()
+            for name, group in (("all", own.total), *own.groups.items())
         )
         tables.append(build_table((own.searcher, "accuracy", "wrong query", "gap", "contrasts"), rows))
     text = (
