@@ -190,9 +190,11 @@ def _print_scores(record: TrainingRecord) -> None:
 def _warn_of_untrained(record: TrainingRecord) -> None:
     metric = one_line(str(record.settings["metric"]))
     base = f" ({one_line(record.base.name, 200)})" if record.base.name else ""
-    subject = "the mixture does not have" if record.mixed else "no epoch has"
-    remedy = "Pass another --mix" if record.mixed else "To keep that model, pass --best any"
-    remedy = "The folder has that model." if record.best_epoch == 0 else f"{remedy} and another folder (-o)."
+    subject, remedy = "no epoch has", "To keep that model, pass --best any and another folder (-o)."
+    if record.best_epoch == 0:
+        remedy = "The folder has that model."
+    elif record.mixed:
+        subject, remedy = "the mixture does not have", "Pass another --mix and another folder (-o)."
     print_text(Console(), f"warning: {subject} a higher {metric} than the untrained model{base}. {remedy}")
 
 

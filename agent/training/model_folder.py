@@ -69,12 +69,11 @@ class Training(NamedTuple):
 
 def choose_settings(training: Training, precision: Precision) -> Hyperparameters:
     """Replace the precision `auto`: by that of the training in the folder if there is one, otherwise by `precision`."""
-    settings = training.settings
-    if settings.precision != "auto":
-        return settings
+    if training.settings.precision != "auto":
+        return training.settings
     started = None if training.force else read_record(training.out / STATE) or read_record(training.out)
     recorded = started.settings.get("precision", "float32") if started else precision
-    return settings.model_copy(update={"precision": recorded})
+    return training.settings.model_copy(update={"precision": recorded})
 
 
 def make_record(training: Training, card: Any) -> TrainingRecord:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import transformers
@@ -67,12 +67,9 @@ def train(training: Training) -> TrainingRecord:
             raise UsageError(f"{training.out}: {trainer.explain(error)}") from error
 
 
-def find_best(epochs: Sequence[EpochRecord], metric: str, *, untrained: bool = False) -> EpochRecord | None:
-    """Return the first epoch with the highest score, or the last epoch if there are no scores.
-
-    Epoch 0 counts with `untrained` only.
-    """
-    eligible = (epoch for epoch in epochs if epoch.epoch or untrained)
+def find_best(epochs: Sequence[EpochRecord], metric: str, best: Literal["trained", "any"]) -> EpochRecord | None:
+    """Return the first epoch with the highest score, or the last without scores. `best` is the hyperparameter."""
+    eligible = (epoch for epoch in epochs if epoch.epoch or best == "any")
     return max(eligible, key=lambda epoch: epoch.scores.get(metric, epoch.epoch), default=None)
 
 
@@ -163,7 +160,7 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
 
     def find_best(self) -> EpochRecord | None:
         settings = self.training.settings
-        return find_best(self.read_epochs(), settings.metric, untrained=settings.best == "any")
+        return find_best(self.read_epochs(), settings.metric, settings.best)
 
     def load_best(self) -> int | None:
         """Load the weights of the best epoch, if an epoch has ended, and return its number. `mix` mixes them."""

@@ -280,10 +280,11 @@ def test_the_best_epoch_is_the_first_with_the_highest_score() -> None:
     from agent.training.trainer import find_best
 
     epochs = [EpochRecord(epoch=n, step=n, scores={"R@1": s}) for n, s in enumerate((0.9, 0.1, 0.3, 0.3, 0.2))]
-    assert find_best(epochs, "R@1") == epochs[2]
-    assert find_best(epochs, "R@1", untrained=True) == epochs[0]
-    assert find_best([epoch.model_copy(update={"scores": {}}) for epoch in epochs], "R@1").epoch == 4  # type: ignore[union-attr]
-    assert find_best(epochs[:1], "R@1") is None
+    assert find_best(epochs, "R@1", "trained") == epochs[2]
+    assert find_best(epochs, "R@1", "any") == epochs[0]
+    unscored = [epoch.model_copy(update={"scores": {}}) for epoch in epochs]
+    assert find_best(unscored, "R@1", "trained") == unscored[4]
+    assert find_best(epochs[:1], "R@1", "trained") is None
 
 
 @pytest.mark.parametrize(
