@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import typer
 
@@ -14,10 +15,10 @@ from agent.cli.corpus_options import MutateOptions
 from agent.cli.exit_codes import DONE, SOME_ERRORS
 from agent.cli.interrupts import run_interruptible
 from agent.cli.progress import Steps
-from agent.cli.replay import build_replay_config
+from agent.cli.replay import build_replay_config, open_replayer
 from agent.cli.running import check_corpus_output, stoppable
 from agent.cli.settings import ChosenSettings
-from agent.cli.text import Console, print_json, print_table, print_text
+from agent.cli.text import Console, one_line, print_json, print_table, print_text
 from agent.corpus.labelled import LabelledPair, read_labelled
 from agent.corpus.mutate import NOT_RUN, Checked, MutationSummary, find_passed, mutate_codes, mutate_recorded
 from agent.corpus.output import CorpusWriter, get_removed_path, open_output
@@ -25,8 +26,9 @@ from agent.errors import NotReplayable, UsageError
 from agent.evaluation.recorded import group_by_sandbox
 from agent.evaluation.replay import Replayer
 from agent.runs.store import files
+from agent.runs.store.annotations import Key
 from agent.runs.store.run_view import RunView, load_run
-from agent.sandbox.select import LOCKED_BACKENDS, choose
+from agent.sandbox.select import choose
 from agent.streams import run_concurrently
 from agent.text import build_table
 from agent.types import Pair
@@ -47,10 +49,13 @@ def run(source: Path, out: Path, options: MutateOptions) -> None:
             if options.field_map:
                 raise UsageError("--map: a run has no fields to map. Remove --map.")
             with load_run(source) as view:
-                run_interruptible(_mutate_run(view, options, notes, summary, writer))
+                pairs = [*find_passed(view)]
+                checks = _check_run(view, pairs, options, notes)
+                run_interruptible(_write(checks, "program", len(pairs), summary, writer, notes))
         else:
             items = [*read_labelled(source, options.field_map, codes_alone=True)]
-            run_interruptible(_mutate_codes(items, options, notes, summary, writer))
+            checks = _check_codes(items, options, notes)
+            run_interruptible(_write(checks, "inputs", len(items), summary, writer, notes))
     if options.as_json:
         paths = {"out": str(out), "removed_out": str(get_removed_path(out))}
         print_json({**paths, **vars(summary), "removed": dict(writer.removed.most_common())})
@@ -59,72 +64,62 @@ def run(source: Path, out: Path, options: MutateOptions) -> None:
     raise typer.Exit(SOME_ERRORS if writer.removed[NOT_RUN] else DONE)
 
 
-class _Progress(Steps):
-    """Shows how many mutants were killed and how many survived."""
-
-    def __init__(self, console: Console, summary: MutationSummary, total: int) -> None:
-        super().__init__(console)
-        self._summary, self._total = summary, total
-
-    def update(self) -> None:
-        self.detail = f"killed:{self._summary.killed:,} survived:{self._summary.survived:,}"
-        self("checking mutants", self._summary.read, self._total)
-
-
-async def _mutate_codes(
-    items: Sequence[LabelledPair],
-    options: MutateOptions,
-    notes: Console,
+async def _write(
+    checks: AsyncGenerator[Checked, None],
+    check: Literal["program", "inputs"],
+    total: int,
     summary: MutationSummary,
     writer: CorpusWriter,
+    notes: Console,
 ) -> None:
+    with Steps(notes) as steps:
+        async with aclosing(checks) as results:
+            async for checked in results:
+                summary.add(checked, check, writer)
+                steps.detail = f"killed:{summary.killed:,} survived:{summary.survived:,}"
+                steps("checking mutants", summary.read, total)
+
+
+async def _check_codes(
+    items: Sequence[LabelledPair], options: MutateOptions, notes: Console
+) -> AsyncGenerator[Checked, None]:
     config = ChosenSettings(notes, options).config
     backend = await choose(config.sandbox, partial(print_text, notes))
     try:
-        with _Progress(notes, summary, len(items)) as steps:
-            checks = mutate_codes(items, backend, limit=options.mutants, concurrency=options.concurrency)
-            async with aclosing(checks) as results:
-                async for checked in results:
-                    summary.add(checked, "inputs", writer)
-                    steps.update()
+        checks = mutate_codes(items, backend, limit=options.mutants, concurrency=options.concurrency)
+        async with aclosing(checks) as results:
+            async for checked in results:
+                yield checked
     finally:
         await backend.close()
 
 
-async def _mutate_run(
-    view: RunView, options: MutateOptions, notes: Console, summary: MutationSummary, writer: CorpusWriter
-) -> None:
-    pairs, segments = dict[str, tuple[Pair, int]](), dict[tuple[str, int], int]()
-    for pair, number, reason in find_passed(view):
+async def _check_run(
+    view: RunView, pairs: Sequence[tuple[Pair, int, str]], options: MutateOptions, notes: Console
+) -> AsyncGenerator[Checked, None]:
+    passed, segments = dict[Key, Pair](), dict[Key, int]()
+    for pair, number, reason in pairs:
         if reason:
-            summary.add(Checked(pair, reason), "program", writer)
+            yield Checked(pair, reason)
         else:
             history = view.evidence(pair.id, number)
-            pairs[pair.id] = pair, number
+            passed[pair.id, number] = pair
             segments[pair.id, number] = 0 if history is None else history.segment or 0
-    if not pairs:
+    if not passed:
         raise NotReplayable(f"{view.path}: no pair has label 1 and a test that passed")
-    total = summary.read + len(pairs)
-    with _Progress(notes, summary, total) as steps:
-        for sandbox, keys in group_by_sandbox(view.manifest, segments):
-            config = build_replay_config(options, sandbox, len(keys))
-            backend = await choose(config.sandbox, partial(print_text, notes), backends=LOCKED_BACKENDS)
-            try:
-                await sandbox.require_toolchains(backend)
-                replayer = Replayer(view, backend, sandbox, config=config, concurrency=options.concurrency)
-                for note in replayer.notes:
-                    print_text(notes, f"note: {note}")
+    for sandbox, keys in group_by_sandbox(view.manifest, segments):
+        config = build_replay_config(options, sandbox, len(keys))
+        async with open_replayer(view, sandbox, config, options.concurrency, notes) as replayer:
+            for note in replayer.notes:
+                print_text(notes, f"note: {one_line(note, 400)}")
 
-                async def check(key: tuple[str, int], replayer: Replayer = replayer) -> Checked:
-                    return await mutate_recorded(view, replayer, *pairs[key[0]], options.mutants)
+            async def check(key: Key, replayer: Replayer = replayer) -> Checked:
+                return await mutate_recorded(view, replayer, passed[key], key[1], options.mutants)
 
-                checks = run_concurrently(keys, check, concurrency=options.concurrency, ordered=True)
-                async with aclosing(checks) as results:
-                    async for checked in results:
-                        summary.add(checked, "program", writer)
-                        steps.update()
-            finally:
-                await backend.close()
+            checks = run_concurrently(keys, check, concurrency=options.concurrency, ordered=True)
+            async with aclosing(checks) as results:
+                async for checked in results:
+                    yield checked
 
 
 def _print(out: Path, summary: MutationSummary, writer: CorpusWriter) -> None:

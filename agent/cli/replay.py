@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -105,18 +105,13 @@ def _replay(
         done, total = 0, sum(len(keys) for _, keys in groups)
         with Steps(console) as steps:
             for (sandbox, keys), config in zip(groups, configs, strict=True):
-                backend = await choose(config.sandbox, partial(print_text, console), backends=LOCKED_BACKENDS)
-                try:
-                    await sandbox.require_toolchains(backend)
-                    replayer = Replayer(view, backend, sandbox, config=config, concurrency=options.concurrency)
+                async with open_replayer(view, sandbox, config, options.concurrency, console) as replayer:
                     outcomes.notes |= dict.fromkeys(replayer.notes)
                     async with aclosing(replayer.replay_all(keys)) as results:
                         async for result in results:
                             outcomes.add(result)
                             done, steps.detail = done + 1, str(outcomes)
                             steps("replaying", done, total)
-                finally:
-                    await backend.close()
 
     try:
         run_interruptible(replay())
@@ -124,6 +119,19 @@ def _replay(
         outcomes.interrupted = True
         print_text(console, "Interrupted. Results so far:")
     return outcomes
+
+
+@asynccontextmanager
+async def open_replayer(
+    view: RunView, sandbox: RecordedSandbox, config: Config, concurrency: int, console: Console
+) -> AsyncIterator[Replayer]:
+    """Start a backend for the executions of a recorded sandbox, and stop it at the end of the block."""
+    backend = await choose(config.sandbox, partial(print_text, console), backends=LOCKED_BACKENDS)
+    try:
+        await sandbox.require_toolchains(backend)
+        yield Replayer(view, backend, sandbox, config=config, concurrency=concurrency)
+    finally:
+        await backend.close()
 
 
 def build_replay_config(options: ReplayOptions, sandbox: RecordedSandbox, executions: int) -> Config:

@@ -99,11 +99,12 @@ class MutationSummary:
                 crashes=verdict.crashes,
             )
             mutant = pair.model_copy(update={"id": f"{pair.id}/mutant-{number}", "code": mutation.snippet.code})
+            row = _build_row(mutant, None if verdict.reason else 0) | {MUTANT: record.model_dump()}
             if verdict.reason:
-                writer.remove(verdict.reason, _build_row(mutant, None) | {MUTANT: record.model_dump()})
+                writer.remove(verdict.reason, row)
                 self.survived += verdict.reason == SURVIVED
             else:
-                writer.keep(_build_row(mutant, 0) | {MUTANT: record.model_dump()})
+                writer.keep(row)
                 self.killed += 1
                 self.crashes += verdict.crashes
                 self.kinds[mutation.kind] += 1

@@ -57,8 +57,8 @@ def read_contrasts(path: Path) -> Iterator[Contrast]:
         ExtraMissing: the file needs the `io` extra.
     """
     dataset = read_dataset([path])
-    right = {pair.id: pair for pair in dataset if MUTANT not in pair.meta and dataset.read_label(pair) == 1}
-    mutants = [pair for pair in dataset if MUTANT in pair.meta and dataset.read_label(pair) == 0]
+    right = {pair.id: pair for pair in dataset if pair.meta.get(MUTANT) is None and dataset.read_label(pair) == 1}
+    mutants = [pair for pair in dataset if pair.meta.get(MUTANT) is not None and dataset.read_label(pair) == 0]
     if not mutants:
         raise InputError("contains no mutants with label 0. Pass a file that `agent corpus mutate` wrote", path=path)
     for pair in mutants:

@@ -21,9 +21,10 @@ def write(path: Path, *rows: dict[str, Any]) -> Path:
     return path
 
 
-def test_each_mutant_is_read_with_its_right_code(tmp_path: Path) -> None:
+@pytest.mark.parametrize("right", [RIGHT, {**RIGHT, "mutant": None}])  # Parquet files have a value in each row
+def test_each_mutant_is_read_with_its_right_code(tmp_path: Path, right: dict[str, Any]) -> None:
     others = ({**WRONG, "id": f"label {label}", "label": label} for label in (1, None))
-    [contrast] = read_contrasts(write(tmp_path / "pairs.jsonl", RIGHT, WRONG, *others))
+    [contrast] = read_contrasts(write(tmp_path / "pairs.jsonl", right, WRONG, *others))
     assert (contrast.function, contrast.right, contrast.wrong) == ("f", RIGHT["code"], WRONG["code"])
     assert (contrast.mutant.kind, contrast.mutant.crashes) == ("off_by_one", False)
 
