@@ -31,6 +31,7 @@ CODES = {
     "flaky": 'def flaky(x):\n    """Make a name."""\n    return uuid.uuid4().hex + str(x)\n',
     "broken": "def broken(:\n",
     "empty": 'def empty(x):\n    """Do nothing."""\n',
+    "clock": 'def clock(n):\n    """Add seconds."""\n    return int(time.monotonic() * 3) + n * (2 if n > 2 else 3)\n',
     "slow": SLOW,
     "rare": 'def mark(text):\n    """Mark it."""\n    if text == "XIV":\n        return 14\n    return text + "!"\n',
 }
@@ -79,6 +80,7 @@ def test_functions_are_checked_with_inputs(agent: Commands) -> None:
         "plain": "no mutants",
         "flag": "too few results",
         "flaky": "flaky",
+        "clock": "flaky",
         "broken": "does not parse",
         "empty": "nothing but documentation",
         "js": "not Python",

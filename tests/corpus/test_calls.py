@@ -121,7 +121,7 @@ async def test_changed_arguments_and_attributes_are_results(session: SandboxSess
         ("def f(x):\n    while True: pass\n", "timed out"),
         ("def f(x):\n    return x\nf = 1 / 0\n", "does not load"),
         ("def f(x):\n    '>>> f(exec(\"import os; os._exit(0)\"))'\n    return x * 2\n", RAN),
-        ("def f(x):\n    return time.time() + len(x)\n", "flaky"),
+        ("def f(x):\n    return time.time_ns() + len(x)\n", "flaky"),
     ],
 )
 async def test_inputs_are_chosen_for_functions_with_diverse_results(
