@@ -64,6 +64,8 @@ async def run_tasks(session: SandboxSession, tasks: Sequence[CallTask], environm
     Raises:
         SandboxError: every sandbox failed.
     """
+    if not tasks:
+        return []
     count = sum(len(task.functions) for task in tasks)
     program = json.dumps([asdict(task) for task in tasks])
     job = SandboxJob(
@@ -88,12 +90,12 @@ async def run_tasks(session: SandboxSession, tasks: Sequence[CallTask], environm
 def _read_calls(records: Sequence[ReportLine], tasks: int) -> list[list[Calls]]:
     calls: list[list[Calls]] = [[] for _ in range(tasks)]
     results: list[CallResult] = []
-    for record in reversed(records):
+    for record in records:
         if record.kind == "result":
             results.append(CallResult(record.name, record.outcome, record.error_type, record.message))
         elif record.kind == "function":
             status = record.outcome if record.outcome in _STATUSES else DIED
-            own = tuple(reversed(results)) if status == RAN else ()
+            own = tuple(results) if status == RAN else ()
             calls[int(record.name)].append(Calls(status, own, int(record.error_type or 0)))
             results = []
-    return [own[::-1] for own in calls]
+    return calls

@@ -191,31 +191,34 @@ async def _check_batch(session: SandboxSession, batch: Sequence[Checked], limit:
     """Choose inputs for the functions, and compare the results of their mutants."""
     environment = await session.build_initial_environment()
     key = None if environment is None else environment.key
+    checked = {item.pair.id: item for item in batch}
     items = [item for item in batch if not item.reason]
     chosen = await run_tasks(session, [CallTask([item.pair.code], item.source) for item in items], key)
-    rights = [calls for (calls,) in chosen]
-    mutants = [
-        _list_mutants(find_language(item.pair.language), item.pair.code, limit) if calls.status == RAN else []
-        for item, calls in zip(items, rights, strict=True)
-    ]
-    tasks = [
-        CallTask(
-            # the right code runs again at the end, because results may depend on the time
-            functions=[*(mutant.snippet.code for mutant in own), item.pair.code] if own else [],
-            like=item.source,
-            inputs=[result.input for result in calls.results],
-            expected=[(result.outcome, result.digest) for result in calls.results],
-        )
-        for item, calls, own in zip(items, rights, mutants, strict=True)
-    ]
-    checked = {}
-    for item, right, own, others in zip(items, rights, mutants, await run_tasks(session, tasks, key), strict=True):
-        reason = right.status if right.status != RAN else "" if own else "no mutants"
-        if own and others[-1].changed:
-            reason, own = "flaky", []
-        verdicts = [_judge_calls(mutant, calls, right) for mutant, calls in zip(own, others, strict=False)]
-        checked[item.pair.id] = replace(item, reason=reason, verdicts=verdicts)
-    return [checked.get(item.pair.id, item) for item in batch]
+    mutated = list[tuple[Checked, Calls, list[Mutation]]]()
+    for item, (right,) in zip(items, chosen, strict=True):
+        reason, pair = right.status, item.pair
+        if reason == RAN and (mutants := _list_mutants(find_language(pair.language), pair.code, limit)):
+            mutated.append((item, right, mutants))
+        else:
+            checked[pair.id] = replace(item, reason="no mutants" if reason == RAN else reason)
+    compared = await run_tasks(session, [_build_task(*parts) for parts in mutated], key)
+    for (item, right, mutants), (*others, again) in zip(mutated, compared, strict=True):
+        if again.changed:
+            checked[item.pair.id] = replace(item, reason="flaky")
+        else:
+            verdicts = [_judge_calls(mutant, calls, right) for mutant, calls in zip(mutants, others, strict=True)]
+            checked[item.pair.id] = replace(item, verdicts=verdicts)
+    return [*checked.values()]
+
+
+def _build_task(item: Checked, right: Calls, mutants: Sequence[Mutation]) -> CallTask:
+    """Compare mutants with the results of the right code, which runs again last. Its results may depend on the time."""
+    return CallTask(
+        functions=[*(mutant.snippet.code for mutant in mutants), item.pair.code],
+        like=item.source,
+        inputs=[result.input for result in right.results],
+        expected=[(result.outcome, result.digest) for result in right.results],
+    )
 
 
 def _judge_calls(mutant: Mutation, calls: Calls, right: Calls) -> Verdict:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from agent.corpus.calls import RAN, Calls, CallTask, run_tasks
-from agent.sandbox.base import SandboxBackend
 from agent.sandbox.inside.python_inputs import Signature, Unfit
 from agent.sandbox.session import SandboxSession
 from tests.sandbox.conftest import BACKENDS, start
@@ -34,10 +33,13 @@ HOSTILE = {
 }
 
 
+on_bwrap = pytest.mark.parametrize("session", BACKENDS[1:], indirect=True)
+
+
 @pytest.fixture(params=BACKENDS)
 async def session(request: pytest.FixtureRequest) -> AsyncIterator[SandboxSession]:
     """A session of a started backend."""
-    backend: SandboxBackend = await start(request.param)
+    backend = await start(request.param)
     session = SandboxSession(backend)
     yield session
     await session.close()
@@ -69,35 +71,33 @@ async def test_hostile_functions_change_neither_other_results_nor_the_host(sessi
     assert read_mode("/dev/null") == before
 
 
-@pytest.mark.bwrap
-@pytest.mark.parametrize("session", BACKENDS[1:], indirect=True)
-@pytest.mark.parametrize(
-    ("body", "outcome", "text"),
-    [
-        ("return x", "same", "1"),
-        ("return None", "same", "None"),
-        ("return (1.0, True)", "value", "[1, True]"),
-        ("return {2, 1}, {'b': 1, 'a': b'x'}", "value", "[{1, 2}, {'a': b'x', 'b': 1}]"),
-        ("yield from (x, x + 1)", "value", "[1, 2]"),
-        ("return type('T', (), {})()", "value", "T({})"),
-        ("return datetime.timedelta(x)", "value", "timedelta(1 day, 0:00:00)"),
-        ("return repr(object())", "value", "'<object object at 0x>'"),
-        ("print('hi')", "value", "None, prints 'hi\\n'"),
-        ("raise KeyError(x)", "raised", "raises KeyError"),
-        ("return bytearray(1 << 60)", "memory", "raises MemoryError"),
-        ("time.sleep(9)", "timeout", "no result within the time limit"),
-        ("while True: pass", "timeout", "no result within the time limit"),
-        ("return unknown", "raised", "raises NameError"),
-    ],
-)
-async def test_results_have_a_canonical_form(session: SandboxSession, body: str, outcome: str, text: str) -> None:
-    code = f"import datetime, time\ndef f(x):\n    {body}\n"
-    [[calls]] = await run_tasks(session, [CallTask([code], "def f(x): pass", ["1"])], None)
-    assert [(result.outcome, result.text) for result in calls.results] == [(outcome, text)]
+RESULTS = [
+    ("return x", "same", "1"),
+    ("return None", "same", "None"),
+    ("return (1.0, True)", "value", "[1, True]"),
+    ("return {2, 1}, {'b': 1, 'a': b'x'}", "value", "[{1, 2}, {'a': b'x', 'b': 1}]"),
+    ("yield from (x, x + 1)", "value", "[1, 2]"),
+    ("return type('T', (), {})()", "value", "T({})"),
+    ("return datetime.timedelta(x)", "value", "timedelta(1 day, 0:00:00)"),
+    ("return repr(object())", "value", "'<object object at 0x>'"),
+    ("print('hi')", "value", "None, prints 'hi\\n'"),
+    ("raise KeyError(x)", "raised", "raises KeyError"),
+    ("return bytearray(1 << 60)", "memory", "raises MemoryError"),
+    ("time.sleep(9)", "timeout", "no result within the time limit"),
+    ("while True: pass", "timeout", "no result within the time limit"),
+    ("return unknown", "raised", "raises NameError"),
+]
 
 
-@pytest.mark.bwrap
-@pytest.mark.parametrize("session", BACKENDS[1:], indirect=True)
+@on_bwrap
+async def test_results_have_a_canonical_form(session: SandboxSession) -> None:
+    codes = [f"import datetime, time\ndef f(x):\n    {body}\n" for body, *_ in RESULTS]
+    [calls] = await run_tasks(session, [CallTask(codes, "def f(x): pass", ["1"])], None)
+    results = [(result.outcome, result.text) for own in calls for result in own.results]
+    assert results == [(outcome, text) for _, outcome, text in RESULTS]
+
+
+@on_bwrap
 async def test_changed_arguments_and_attributes_are_results(session: SandboxSession) -> None:
     [calls] = await call(session, "def f(x):\n    x.append(1)\n", inputs=["[]", "[2]"])
     assert [result.text for result in calls.results] == [f"None, changes an argument to [{x}1]" for x in ("", "2, ")]
@@ -105,34 +105,32 @@ async def test_changed_arguments_and_attributes_are_results(session: SandboxSess
     assert calls.results[0].text == "None, changes an argument to Receiver({'x': 3})"
 
 
-@pytest.mark.bwrap
-@pytest.mark.parametrize("session", BACKENDS[1:], indirect=True)
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        (DOUBLE, RAN),
-        ("def f(self, n):\n    return self.size * n\n", RAN),
-        ("def f(text, upper=False):\n    return text.upper() if upper else text.title()\n", RAN),
-        ("def f(path):\n    return open(path).read()\n", RAN),
-        ("def f(x):\n    return x > 3\n", "too few results"),
-        ("def f(x):\n    return object()\n", "too few results"),
-        ("def f(x):\n    return uuid.uuid4().hex + str(x)\n", "flaky"),
-        ("def f(x):\n    return random.random() + len(x)\n", "flaky"),
-        ("def f(x):\n    while True: pass\n", "timed out"),
-        ("def f(x):\n    return x\nf = 1 / 0\n", "does not load"),
-        ("def f(x):\n    '>>> f(exec(\"import os; os._exit(0)\"))'\n    return x * 2\n", RAN),
-        ("def f(x):\n    return time.time_ns() + len(x)\n", "flaky"),
-    ],
-)
-async def test_inputs_are_chosen_for_functions_with_diverse_results(
-    session: SandboxSession, code: str, status: str
-) -> None:
-    [[calls]] = await run_tasks(session, [CallTask([code], code)], None)
-    assert calls.status == status
-    assert bool(calls.results) == (status == RAN)
-    assert len({result.text for result in calls.results}) >= (3 if status == RAN else 0)
-    assert len(calls.results) <= 80
-    assert await run_tasks(session, [CallTask([code], code)], None) == [[calls]]
+CHOSEN = [
+    (DOUBLE, RAN),
+    ("def f(self, n):\n    return self.size * n\n", RAN),
+    ("def f(text, upper=False):\n    return text.upper() if upper else text.title()\n", RAN),
+    ("def f(path):\n    return open(path).read()\n", RAN),
+    ("def f(x):\n    return x > 3\n", "too few results"),
+    ("def f(x):\n    return object()\n", "too few results"),
+    ("def f(x):\n    return uuid.uuid4().hex + str(x)\n", "flaky"),
+    ("def f(x):\n    return random.random() + len(x)\n", "flaky"),
+    ("def f(x):\n    while True: pass\n", "timed out"),
+    ("def f(x):\n    return x\nf = 1 / 0\n", "does not load"),
+    ("def f(x):\n    '>>> f(exec(\"import os; os._exit(0)\"))'\n    return x * 2\n", RAN),
+    ("def f(x):\n    return time.time_ns() + len(x)\n", "flaky"),
+]
+
+
+@on_bwrap
+async def test_inputs_are_chosen_for_functions_with_diverse_results(session: SandboxSession) -> None:
+    tasks = [CallTask([code], code) for code, _ in CHOSEN]
+    chosen = await run_tasks(session, tasks, None)
+    assert [calls.status for [calls] in chosen] == [status for _, status in CHOSEN]
+    for [calls] in chosen:
+        assert bool(calls.results) == (calls.status == RAN)
+        assert len({result.text for result in calls.results}) >= (3 if calls.status == RAN else 0)
+        assert len(calls.results) <= 80
+    assert await run_tasks(session, tasks, None) == chosen
 
 
 @pytest.mark.parametrize(

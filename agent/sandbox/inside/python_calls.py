@@ -1,9 +1,6 @@
 """Calls functions with many inputs and reports the results in a canonical form.
 
-The job's program is a JSON list of tasks. Each task has `functions` (sources with one function each), `inputs` (see
-`python_inputs.py`) and `expected` (an outcome and a digest for each input). Without `inputs`, they are chosen for the
-only function, which then runs twice. Of the results that differ from the expected ones, only the first one with each
-outcome is reported. The functions have the arguments of the code `like`.
+The job's program is a JSON list of tasks (see `CallTask`). A function for which inputs are chosen runs twice.
 
 This process never executes a snippet. Each function runs in a fork that cannot fork, without the report's descriptor,
 and in a new folder with the same files. A fork returns its results in shared memory, so none of its descriptors leads
@@ -173,10 +170,7 @@ class Caller:
             raise TimeLimit
 
     def call(self, input: str) -> tuple[str, str]:
-        """Call the function with new arguments. Return the outcome and the description.
-
-        The outcome is `value`, `same` (None or an argument, which says little), `raised`, `timeout` or `memory`.
-        """
+        """Call the function with new arguments. Return the outcome (see `CallResult`) and the description."""
         expressions = input.split("\n")
         options = dict(text.split("=", 1) for text in expressions[len(self.signature.arguments) :])
         before = [describe_input(text) for text in expressions[: len(self.signature.arguments)]]
@@ -204,9 +198,8 @@ class Caller:
                 self.armed = False
         except BaseException as error:
             self.armed = False
-            outcome, result, after, text = "raised", "raises " + type(error).__name__, before, ""
-            if isinstance(error, MemoryError):
-                outcome = "memory"
+            outcome = "memory" if isinstance(error, MemoryError) else "raised"
+            result, after, text = "raises " + type(error).__name__, before, ""
         else:
             outcome = "same" if result == "None" or result in before else "value"
         set_timers(0, 0)
@@ -230,7 +223,7 @@ set_timer, PROF, REAL, measure_cpu = signal.setitimer, signal.ITIMER_PROF, signa
 
 
 class Results:
-    """The results of a function. `by_text` has those that are informative, by their description."""
+    """The results of a function. `by_text` has the informative ones, by their description."""
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
@@ -307,8 +300,11 @@ def run_fork(memory: mmap.mmap, code: str, signature: Signature, inputs: list[st
     memory[:8] = len(data).to_bytes(8, "big")
 
 
-def call_in_fork(code: str, signature: Signature, inputs: list[str] | None) -> tuple[str, list[tuple[str, ...]]]:
+def call_in_fork(
+    work: str, code: str, signature: Signature, inputs: list[str] | None
+) -> tuple[str, list[tuple[str, ...]]]:
     """Return the status of a function, and rows of input, outcome, digest and description."""
+    enter_folder(work)
     exit_process = os._exit
     memory = mmap.mmap(-1, MEMORY)
     pid = os.fork()
@@ -341,23 +337,17 @@ def wait_for(pid: int) -> bool:
         signal.sigtimedwait([signal.SIGCHLD], FORK_SECONDS)
 
 
-class Folders:
-    """Makes the working folder of each fork, at the same path. Earlier folders are moved away."""
-
-    def __init__(self, work: str) -> None:
-        self.work, self.count = work, 0
-
-    def enter(self) -> None:
-        path = os.path.join(self.work, FOLDER)
-        os.chdir(self.work)
-        while os.path.lexists(path):
-            self.count += 1
-            os.rename(path, "%s-%d-%d" % (path, os.getpid(), self.count))
-        os.mkdir(path)
-        os.chdir(path)
-        for name, text in FILES.items():
-            with open(name, "w") as file:
-                file.write(text)
+def enter_folder(work: str) -> None:
+    """Make the working folder of a fork, always at the same path, and enter it. An earlier folder is moved away."""
+    path = os.path.join(work, FOLDER)
+    os.chdir(work)
+    if os.path.lexists(path):
+        os.rename(path, "%s-%d" % (path, time.monotonic_ns()))
+    os.mkdir(path)
+    os.chdir(path)
+    for name, text in FILES.items():
+        with open(name, "w") as file:
+            file.write(text)
 
 
 def hide() -> None:
@@ -370,16 +360,15 @@ def hide() -> None:
 def main(job: Any, emit: Callable[..., None]) -> None:
     hide()
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-    folders = Folders(job.work)
     for number, task in enumerate(json.loads(job.program)):
-        for status, rows, changed in run_task(folders, **task):
-            emit("function", str(number), status, str(changed))
+        for status, rows, changed in run_task(job.work, **task):
             for row in rows:
                 emit("result", *row)
+            emit("function", str(number), status, str(changed))
 
 
 def run_task(
-    folders: Folders, functions: list[str], like: str, inputs: Any, expected: Any
+    work: str, functions: list[str], like: str, inputs: Any, expected: Any
 ) -> Iterator[tuple[str, list[Any], int]]:
     """Iterate over each function's status, its results as tuples of texts, and how many informative results changed."""
     signature = Signature(like)
@@ -388,18 +377,14 @@ def run_task(
             VALUES["np"] = import_module("numpy")
     warm_up()
     for code in functions:
-        folders.enter()
-        status, rows = call_in_fork(code, signature, inputs)
+        status, rows = call_in_fork(work, code, signature, inputs)
         if inputs is None and status == "ran":
-            folders.enter()
-            if call_in_fork(code, signature, [row[0] for row in rows]) != (status, rows):
-                status, rows = "flaky", []
+            again = call_in_fork(work, code, signature, [row[0] for row in rows])
+            status, rows = again if again == (status, rows) else ("flaky", [])
+        first: dict[str, tuple[str, ...]] = {}
         changed = 0
-        if expected is not None:
-            first: dict[str, tuple[str, ...]] = {}
-            for index, row in enumerate(rows):
-                if [*row[1:3]] != expected[index]:
-                    first.setdefault(row[1], (str(index), *row[1:]))
-                    changed += expected[index][0] == "value" and row[1] not in ("timeout", "memory")
-            rows = [*first.values()]
-        yield status, rows, changed
+        for index, row in enumerate(rows if expected else ()):
+            if [*row[1:3]] != expected[index]:
+                first.setdefault(row[1], (str(index), *row[1:]))
+                changed += expected[index][0] == "value" and row[1] not in ("timeout", "memory")
+        yield status, [*first.values()] if expected else rows, changed
