@@ -20,7 +20,7 @@ from agent.cli.running import check_corpus_output, stoppable
 from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, one_line, print_json, print_table, print_text
 from agent.corpus.labelled import LabelledPair, read_labelled
-from agent.corpus.mutate import NOT_RUN, Checked, MutationSummary, find_passed, mutate_codes, mutate_recorded
+from agent.corpus.mutate import NOT_RUN, SURVIVED, Checked, MutationSummary, find_passed, mutate_codes, mutate_recorded
 from agent.corpus.output import CorpusWriter, get_removed_path, open_output
 from agent.errors import NotReplayable, UsageError
 from agent.evaluation.recorded import group_by_sandbox
@@ -76,7 +76,7 @@ async def _write(
         async with aclosing(checks) as results:
             async for checked in results:
                 summary.add(checked, check, writer)
-                steps.detail = f"killed:{summary.killed:,} survived:{summary.survived:,}"
+                steps.detail = f"killed:{summary.killed:,} survived:{writer.removed[SURVIVED]:,}"
                 steps("checking mutants", summary.read, total)
 
 

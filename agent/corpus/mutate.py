@@ -74,7 +74,6 @@ class MutationSummary:
     killed: int = 0
     crashes: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
-    survived: int = 0
 
     def add(self, checked: Checked, check: Literal["program", "inputs"], writer: CorpusWriter) -> None:
         """Count a snippet, and write its mutants."""
@@ -102,7 +101,6 @@ class MutationSummary:
             row = _build_row(mutant, None if verdict.reason else 0) | {MUTANT: record.model_dump()}
             if verdict.reason:
                 writer.remove(verdict.reason, row)
-                self.survived += verdict.reason == SURVIVED
             else:
                 writer.keep(row)
                 self.killed += 1

@@ -59,7 +59,7 @@ def test_functions_are_checked_with_inputs(agent: Commands) -> None:
     result = mutate(agent, agent.write("codes.jsonl", rows))
     assert result.code == 0, result.err
     document = result.json
-    assert (document["read"], document["killed"] + document["survived"] > 3) == (len(rows), True)
+    assert (document["read"], document["killed"] + document["removed"]["survived"] > 3) == (len(rows), True)
     lines = read_lines(agent.folder / "m.jsonl")
     assert {row["id"]: row["query"] for row in lines if row["label"] == 1}.items() >= {
         ("count", "Count a word."),

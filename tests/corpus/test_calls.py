@@ -140,7 +140,7 @@ async def test_inputs_are_chosen_for_functions_with_diverse_results(session: San
         ("def f(x: str): pass", "'abc'"),
         ("def f(words): pass", "[3, 1, 2]"),
         ("def f(n, s): pass", "3\n'abc'"),
-        ("def f(n):\n    '''\n    >>> f(g(1))\n    >>> f(1e309)\n    >>> f(n)\n    '''", "1e309"),
+        ("def f(n):\n    '''\n    >>> f(g(1))\n    >>> f(n)\n    >>> f({[]: 1})\n    >>> f(1e309)\n    '''", "1e309"),
         ("def f(options=None): pass", "{'a': 1, 'b': 2}"),
         ("def f(a):\n    '''\n    >>> f([7])\n    '''", "[7]"),
     ],

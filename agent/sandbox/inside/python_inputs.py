@@ -233,7 +233,7 @@ def find_examples(function: ast.FunctionDef, count: int) -> Iterator[str]:
     """Iterate over the inputs in the examples (`>>> f(1)`) of a docstring whose arguments are constants."""
     pattern = r">>> .*?\b%s(\(.*\))" % re.escape(function.name)
     for text in re.findall(pattern, ast.get_docstring(function) or ""):
-        with suppress(AttributeError, SyntaxError, ValueError, RecursionError, MemoryError):
+        with suppress(AttributeError, SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
             call: Any = ast.parse("f" + text, mode="eval").body
             for item in call.args:
                 ast.literal_eval(item)
