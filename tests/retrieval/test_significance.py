@@ -21,14 +21,14 @@ def column(values: list[float]) -> np.ndarray:
 
 
 @pytest.mark.slow
-@given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.1, 0.2, 0.3, 1.0]), min_size=2, max_size=9))
+@given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.125, 0.25, 0.375, 1.0]), min_size=2, max_size=9))
 @settings(max_examples=15)
 def test_randomisation_approximates_scipys_exact_permutation_test(values: list[float]) -> None:
     [result] = run_paired_tests(ids(len(values)), column(values), MANY)
     oracle = stats.permutation_test(
         (np.array(values),), np.sum, permutation_type="samples", n_resamples=np.inf, alternative="two-sided"
     )
-    # SciPy doubles the smaller tail, which can exceed 1
+    # sums of these values are exact, so that both count the same ties. SciPy doubles the smaller tail, which can exceed 1
     assert result.randomisation_p == pytest.approx(min(oracle.pvalue, 1), abs=0.02)
 
 
