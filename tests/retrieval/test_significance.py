@@ -28,7 +28,7 @@ def test_randomisation_approximates_scipys_exact_permutation_test(values: list[f
     oracle = stats.permutation_test(
         (np.array(values),), np.sum, permutation_type="samples", n_resamples=np.inf, alternative="two-sided"
     )
-    # sums of these values are exact, so that both count the same ties. SciPy doubles the smaller tail, which can exceed 1
+    # sums of these values are exact, so both count the same ties. SciPy doubles the smaller tail, which can exceed 1
     assert result.randomisation_p == pytest.approx(min(oracle.pvalue, 1), abs=0.02)
 
 
