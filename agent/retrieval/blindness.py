@@ -24,6 +24,7 @@ from agent.retrieval.code_views import find_language
 from agent.retrieval.folder import BLINDNESS, EMBEDDINGS, RetrievalFolder, write_json
 from agent.retrieval.results import Blindness, BlindnessFigures, MetricValue, SearcherBlindness
 from agent.retrieval.searchers.base import Searcher
+from agent.retrieval.searchers.known_models import remove_folder
 from agent.retrieval.searchers.presets import EmbedderOptions, restore_options
 from agent.retrieval.searchers.registry import make_searcher
 from agent.runs.store.manifest import as_json, list_differences
@@ -201,11 +202,13 @@ def summarise_outcomes(
 def restore_searcher(folder: RetrievalFolder, name: str, options: EmbedderOptions) -> Searcher:
     """Create the searcher that computed a ranking. `options` are those for access to models.
 
+    `name` may have the folder of a known model, such as `minilm:FOLDER`, which rankings do not record.
+
     Raises:
         UsageError: the searcher is no longer the same, for example because its model has changed.
         ConfigError, ExtraMissing: see `make_searcher`.
     """
-    recorded = folder.rankings[name].settings
+    recorded = folder.rankings[remove_folder(name)].settings
     options = replace(restore_options(options, recorded), embeddings=folder.path / EMBEDDINGS)
     searcher = make_searcher(name, options)
     # scores on different devices differ only by rounding errors
@@ -236,9 +239,9 @@ def update_blindness(
         UsageError: a searcher is unknown or no longer the same, there is no searcher to run, or the file is not usable.
         ExtraMissing, StorageError, RunStopped: see `Searcher`.
     """
-    folder.check_searchers(searchers)
     selected = list(dict.fromkeys(searchers or folder.rankings))
-    names = [name for name in selected if folder.rankings[name].kind == "searched"]
+    folder.check_searchers([*map(remove_folder, selected)])
+    names = [name for name in selected if folder.rankings[remove_folder(name)].kind == "searched"]
     notes = [f"{name} was imported and cannot be run" for name in selected if name not in names]
     if not names:
         raise UsageError(f"{folder.path} has no searcher that can be run. Add one with: agent retrieval run")

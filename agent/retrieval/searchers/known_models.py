@@ -68,6 +68,11 @@ def find_known_model(name: str) -> KnownModel | None:
     return None if separator and not folder else KNOWN_MODELS.get(known)
 
 
+def remove_folder(name: str) -> str:
+    """Return the name of a searcher without the folder of a known model: `minilm` for `minilm:FOLDER`."""
+    return name if find_known_model(name) is None else name.partition(":")[0]
+
+
 @contextmanager
 def open_model(name: str) -> Iterator[str]:
     """Yield a folder that contains nothing but the files of a known model. Yield any other name unchanged.

@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 
 from agent.errors import UsageError
+from agent.retrieval.blindness import restore_searcher
+from agent.retrieval.folder import RetrievalFolder
 from agent.retrieval.searchers.known_models import KNOWN_MODELS, KnownModel, open_model
 from agent.retrieval.searchers.presets import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
 from agent.training.base import load_base
 from tests.retrieval.searchers.test_dense import silent
 from tests.retrieval.searchers.tiny_models import publish, save_sentence_transformer
+from tests.retrieval.test_search import add_searcher_ranking
 
 pytestmark = pytest.mark.embed
 CODES = ["def read(): pass", "def sort(items): return sorted(items)", "x = 1"]
@@ -66,6 +69,9 @@ def test_a_known_model_is_found_and_does_not_depend_on_its_place(
     known = KNOWN_MODELS["tiny"]
     assert (searcher.settings["model"], searcher.settings["weights"]) == (known.source, known.revision)
     assert searcher.settings["version"] == plain.settings["version"]
+    add_searcher_ranking(make_searcher(name, EmbedderOptions(embeddings=tmp_path / "f")), tmp_path / "r")
+    restored = restore_searcher(RetrievalFolder(tmp_path / "r"), name, EmbedderOptions())
+    assert (restored.name, restored.settings) == ("tiny", searcher.settings)
     with open_model(name) as folder:
         assert {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*.*")} == known.files.keys()
     assert not Path(folder).exists()
