@@ -6,6 +6,7 @@ NumPy and SciPy (from the `stats` extra) are imported on first use.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,37 @@ def wilson_interval(successes: int, total: int) -> Interval:
     low, high = ((successes + z**2 / 2 + side * half) / (total + z**2) for side in (-1, 1))
     # rounding errors could otherwise exclude a proportion of 0 or 1
     return Interval(low if successes else 0.0, high if successes < total else 1.0)
+
+
+def compute_p_value(size: int, reviewed: int, wrong: int, errors: int) -> float:
+    """Compute the probability of at most `wrong` errors in a sample if `size` pairs contain `errors` errors.
+
+    The sample is a simple random sample of `reviewed` pairs, drawn without replacement.
+
+    Raises:
+        ExtraMissing: SciPy is not installed.
+    """
+    with needs_extra("stats"):
+        from scipy.stats import hypergeom
+    return float(hypergeom.cdf(wrong, size, errors, reviewed))
+
+
+def bound_errors(size: int, reviewed: int, wrong: int, alpha: float) -> int:
+    """Compute the exact upper confidence bound of the number of errors among `size` pairs, at level `1 - alpha`.
+
+    The bound is the largest number of errors whose p-value (see `compute_p_value`) is at least `alpha`. For large
+    `size`, the bound divided by `size` approaches the bound of Clopper and Pearson, Biometrika 26 (1934).
+    Source: Buonaccorsi, A note on confidence intervals for proportions in finite populations, Am. Stat. 41 (1987).
+
+    Raises:
+        ValueError: the counts are negative or contradict each other.
+        ExtraMissing: SciPy is not installed.
+    """
+    if not 0 <= wrong <= reviewed <= size:
+        raise ValueError(f"counts must satisfy 0 <= {wrong} (wrong) <= {reviewed} (reviewed) <= {size} (all)")
+    candidates = range(wrong + 1, size - reviewed + wrong + 1)
+    rejected = bisect_left(candidates, True, key=lambda k: compute_p_value(size, reviewed, wrong, k) < alpha)
+    return wrong + rejected
 
 
 def divide(numerator: Any, denominator: Any) -> Any:
