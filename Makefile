@@ -39,6 +39,7 @@ bench: .venv/.ready-dev
 	.venv/bin/python -m tests.benchmarks.clusters
 	.venv/bin/python -m tests.benchmarks.candidates
 	.venv/bin/python -m tests.benchmarks.dump
+	.venv/bin/python -m tests.benchmarks.guarantees
 
 clean:
 	rm -rf .venv $(DEMO_RUN) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

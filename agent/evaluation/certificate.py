@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, count
+from operator import itemgetter
 from typing import Any, Literal
 
 from agent.evaluation.evidence import Stratum
@@ -90,7 +91,7 @@ def bound_anytime(size: int, wrong: Sequence[bool], alpha: float = ALPHA) -> int
     """Compute an upper bound of the number of errors that is valid after each review.
 
     The probability that the bound is ever below the number of errors is at most `alpha`. The bound is the largest
-    number of errors against which no bet has multiplied its stake by `1 / alpha` (see `compute_capital`).
+    number of errors for which the capital has not reached `1 / alpha` (see `compute_capital`).
     """
     candidates = range(sum(wrong) + 1, size - len(wrong) + sum(wrong) + 1)
     rejected = bisect_left(candidates, True, key=lambda k: compute_capital(size, wrong, k).max(initial=1) >= 1 / alpha)
@@ -172,6 +173,9 @@ def certify(
     Prefixes of the strata are tested in order, and the first failure ends the test. The certified set is the last
     prefix that passed. The probability that more than `level` of it is wrong is at most `alpha`, because the first
     prefix with too many wrong labels passes with at most this probability.
+
+    The simultaneous bounds use `alpha / 3` each. Reviews choose the set for which they are computed. In simulations, at
+    least one of them was wrong in at most 3% of the runs (`tests.benchmarks.guarantees`).
     """
     everything, strata, prefixes = len(reviewed.sizes), 0, []
     first = find_first_prefix([sum(sizes) for sizes in reviewed.sizes], planned, level, alpha)
@@ -257,7 +261,7 @@ def calibrate(reviewed: ReviewedStrata, alpha: float = ALPHA) -> Calibration:
     """
     selected = [reviewed.select(range(number, number + 1)) for number in range(len(reviewed.sizes))]
     counts = [(len(wrong), len(wrong) - sum(wrong)) for _, wrong in selected]
-    total, right = map(sum, zip(*counts, strict=True))
+    total, right = sum(n for n, _ in counts), sum(k for _, k in counts)
     pooled = (right + 0.5) / (total + 1)
     strength = max(_STRENGTHS, key=lambda s: sum(_log_likelihood(n, k, pooled, s) for n, k in counts) - math.log(s))
     rates = tuple(
@@ -295,7 +299,7 @@ def _score(rows: Sequence[tuple[int, int, float, float]]) -> ProbabilityScore | 
     if not total:
         return None
     brier = log_loss = reliability = 0.0
-    for n, right, numerator, denominator in rows:
+    for n, right, numerator, denominator in filter(itemgetter(0), rows):
         if_right, if_wrong = (numerator - 1) / (denominator - 1), numerator / (denominator - 1)
         brier += right * (1 - if_right) ** 2 + (n - right) * if_wrong**2
         log_loss -= (right and right * math.log(if_right)) + (n > right and (n - right) * math.log(1 - if_wrong))

@@ -6,5 +6,6 @@
 - `tests.benchmarks.memory`: the peak memory of a large run, compared with a small one;
 - `tests.benchmarks.reports`: the time to write and open a report;
 - `tests.benchmarks.clusters`: the throughput and memory of clustering code;
-- `tests.benchmarks.candidates`: the time and peak memory of proposing candidate pairs with stored vectors.
+- `tests.benchmarks.candidates`: the time and peak memory of proposing candidate pairs with stored vectors;
+- `tests.benchmarks.guarantees`: the coverage of certificates and calibrations for runs with known errors.
 """
