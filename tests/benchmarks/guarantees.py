@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from collections import defaultdict
 from functools import cache
 from itertools import accumulate
 from typing import Any
@@ -40,26 +40,9 @@ def make_shape(name: str) -> Any:
     return np.stack([np.rint(sizes) - wrong, wrong], axis=2).astype(int)
 
 
-@dataclass
-class Totals:
-    """Sums over the runs of a cell. `fixed` contains the share that each prefix keeps if it is the only one tested."""
-
-    kept: float = 0.0
-    fixed: Any = 0.0
-    false: float = 0.0
-    bounds: float = 0.0
-    tight_false: float = 0.0
-    tight_bounds: float = 0.0
-    anytime: Any = 0.0
-    p_low: float = 0.0
-    rate_error: float = 0.0
-    brier: float = 0.0
-    pooled_brier: float = 0.0
-
-
 def simulate(name: str, reviews: int, runs: int, seed: int = 1) -> dict[str, float]:
     """Simulate the reviews of `runs` runs. Return shares of the runs and means."""
-    shape, totals = make_shape(name), Totals()
+    shape, totals = make_shape(name), defaultdict[str, Any](float)
     random = np.random.default_rng(seed)
     draws = random.multivariate_hypergeometric(shape.ravel(), reviews, size=runs, method="marginals")
     with patch.object(certificate, "bound_errors", cache(bound_errors)):
@@ -69,42 +52,40 @@ def simulate(name: str, reviews: int, runs: int, seed: int = 1) -> dict[str, flo
             reviewed = ReviewedStrata(tuple(map(tuple, shape.sum(axis=2).tolist())), tuple(outcomes))
             _add_certificates(totals, shape, reviewed, reviews)
             _add_calibration(totals, shape, calibrate(reviewed))
-    means = {field: value / runs for field, value in vars(totals).items()}
-    best = float(means.pop("fixed").max())
-    means["anytime"] = means["anytime"].max()
-    return {**{figure: float(value) for figure, value in means.items()}, "best": best}
+    # a value for each prefix becomes the largest one
+    return {figure: float(np.max(value)) / runs for figure, value in totals.items()}
 
 
-def _add_certificates(totals: Totals, shape: Any, reviewed: ReviewedStrata, reviews: int) -> None:
+def _add_certificates(totals: dict[str, Any], shape: Any, reviewed: ReviewedStrata, reviews: int) -> None:
     prefixes = [reviewed.select(range(number)) for number in range(1, len(shape) + 1)]
     wrong = list(accumulate(shape[:, :, 1].sum(axis=1).tolist()))
     passed = [certificate.bound_exactly(size, outcomes) <= LEVEL * size for size, outcomes in prefixes]
-    totals.fixed = totals.fixed + np.array(passed) * [size / PAIRS for size, _ in prefixes]
+    totals["best"] += np.array(passed) * [size / PAIRS for size, _ in prefixes]
     capitals = [
         certificate.compute_capital(size, outcomes, k) for (size, outcomes), k in zip(prefixes, wrong, strict=True)
     ]
-    totals.anytime = totals.anytime + np.array([capital.max(initial=1) >= 1 / ALPHA for capital in capitals])
+    totals["anytime"] += np.array([capital.max(initial=1) >= 1 / ALPHA for capital in capitals])
     # the tight level is slightly below the error rate, so that certifying the whole run is always false
     tight = 0.98 * wrong[-1] / PAIRS
     for level, prefix in ((LEVEL, ""), (tight, "tight_")):
         result = certify(reviewed, reviews, level)
         truth = shape[: result.strata, :, 1].sum(axis=0)
-        totals.__dict__[f"{prefix}false"] += truth.sum() > level * result.total.size
+        totals[f"{prefix}false"] += truth.sum() > level * result.total.size
         bounds = (result.total.bound, result.zeros.bound, result.ones.bound)
-        totals.__dict__[f"{prefix}bounds"] += bool(np.any(bounds < np.array([truth.sum(), *truth])))
+        totals[f"{prefix}bounds"] += bool(np.any(bounds < np.array([truth.sum(), *truth])))
         if level == LEVEL:
-            totals.kept += result.total.size / PAIRS
+            totals["kept"] += result.total.size / PAIRS
 
 
-def _add_calibration(totals: Totals, shape: Any, calibration: Calibration) -> None:
+def _add_calibration(totals: dict[str, Any], shape: Any, calibration: Calibration) -> None:
     sizes = shape.sum(axis=(1, 2))
     truth, weights = shape[:, :, 0].sum(axis=1) / sizes, sizes / sizes.sum()
     predicted = np.array([rate.p_correct for rate in calibration.strata])
-    totals.p_low += all(rate.p_low <= share for rate, share in zip(calibration.strata, truth, strict=True))
-    totals.rate_error += weights @ abs(predicted - truth)
+    totals["p_low"] += all(rate.p_low <= share for rate, share in zip(calibration.strata, truth, strict=True))
+    totals["rate_error"] += weights @ abs(predicted - truth)
     noise = weights @ (truth * (1 - truth))
-    totals.brier += weights @ (predicted - truth) ** 2 + noise
-    totals.pooled_brier += weights @ (calibration.pooled - truth) ** 2 + noise
+    totals["brier"] += weights @ (predicted - truth) ** 2 + noise
+    totals["pooled_brier"] += weights @ (calibration.pooled - truth) ** 2 + noise
 
 
 def check(name: str, result: dict[str, float], slack: float = 0.0) -> list[str]:
