@@ -22,7 +22,6 @@ from tests.datasets.benchmarks.published import write_all
 from tests.evaluation.runs import write_lines
 from tests.llm.server import Answer, ChatServer, Request, says
 from tests.retrieval.searchers.tiny_models import publish, save_roberta, save_sentence_transformer
-from tests.retrieval.test_blindness import FUNCTIONS, write_mutants
 from tests.sandbox.wheelhouse import make_wheel
 
 ROOT = Path(__file__).parent.parent
@@ -155,7 +154,6 @@ def fill(folder: Path) -> None:
     (folder / "gold.csv").write_text("id,label\n" + "".join(f"{n},{int(n) % 2}\n" for n in ids))
     write_lines(folder / "people.jsonl", [{"id": n, "label": 0} for n in ids])
     write_lines(folder / "votes.jsonl", [{"id": n, "votes": [1, 0, 1]} for n in ids])
-    write_mutants(folder / "mutants.jsonl", *FUNCTIONS)
     (folder / "mine.trec").write_text("".join(f"q{n} Q0 c{n} 1 2.5 mine\n" for n in ids))
     blocks = [block for kind in ("javascript", "json", "sql", "py") for block in find_blocks("languages.md", kind)]
     for name, block in zip(
