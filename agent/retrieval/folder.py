@@ -153,7 +153,7 @@ class RetrievalFolder:
         return {name: record for name, record in self._manifest.rankings.items() if self.ranking_path(name).is_file()}
 
     def check_searchers(self, names: Sequence[str]) -> None:
-        """Check that there are complete rankings, among them those of all names.
+        """Check that the folder has complete rankings of all these searchers, and at least one.
 
         Raises:
             UsageError: there is no ranking, or none with one of the names.
