@@ -168,7 +168,7 @@ def make_mutants(count: int) -> Iterator[dict[str, Any]]:
     """Make functions with a mutant each, like `agent corpus mutate`."""
     record = {"kind": "swapped_call", "change": "line 2: `count` became `find`", "check": "inputs"}
     for number in range(count):
-        word = hashlib.sha256(f"mutant {number}".encode()).hexdigest()[:16]
+        word = f"f{hashlib.sha256(f'mutant {number}'.encode()).hexdigest()[:16]}"
         row = {"query": f"count {word}", "code": f"def {word}(x):\n    return x.count({word!r})"}
         yield {"id": word, **row, "label": 1}
         wrong = row["code"].replace("count", "find")

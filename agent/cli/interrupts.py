@@ -106,15 +106,18 @@ def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
     async def run_cancellable() -> T:
         task = asyncio.current_task()
         assert task is not None
-        _handler.cancels = True
         for number in numbers:
             # cancels the task, and wakes the loop even if another thread receives the signal
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
             # notices the signal at once, even if the loop is blocked
             signal.signal(number, _handler)
+        if _handler.stopping and not stopping_before:
+            raise asyncio.CancelledError
         return await work
 
     try:
+        # a KeyboardInterrupt while asyncio creates the loop would leave half a loop, whose finalizer prints a traceback
+        _handler.cancels = True
         result = asyncio.run(run_cancellable())
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None

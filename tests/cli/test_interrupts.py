@@ -41,6 +41,16 @@ def waits():
     threading.Thread(target=interrupt_this_thread, daemon=True).start()
     run_interruptible(asyncio.Event().wait())
 
+@app.command()
+def starts():
+    create = asyncio.SelectorEventLoop.__init__
+    def interrupt_and_create(*args):
+        signal.raise_signal(signal.SIGINT)
+        create(*args)
+    asyncio.SelectorEventLoop.__init__ = interrupt_and_create
+    print("begun", flush=True)
+    run_interruptible(asyncio.Event().wait())
+
 class Interrupting:
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
@@ -102,10 +112,14 @@ def test_second_signal_exits_while_the_loop_is_blocked(tmp_path: Path, stop_sign
     assert process.wait(timeout=30) == 3
 
 
-@pytest.mark.parametrize(("command", "out"), [("waits", ""), ("finalizes", ""), ("imports", "whole: True\n")])
-def test_signal_in_a_thread_finalizer_or_import_ends_the_command(tmp_path: Path, command: str, out: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "out"), [("waits", ""), ("starts", ""), ("finalizes", ""), ("imports", "whole: True\n")]
+)
+def test_signal_in_a_thread_new_loop_finalizer_or_import_ends_the_command(
+    tmp_path: Path, command: str, out: str
+) -> None:
     (tmp_path / "imported.py").write_text(IMPORTED)
     process = start(command, tmp_path)
     shown, err = process.communicate(timeout=30)
     assert (shown, err.splitlines()[-1], process.returncode) == (out, "Interrupted.", 3)
-    assert err.count("\n") == (2 if command == "waits" else 1)  # a loop announces that it stops
+    assert err.count("\n") == (2 if command in ("waits", "starts") else 1)  # a loop announces that it stops
