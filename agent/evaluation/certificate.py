@@ -14,9 +14,9 @@ from itertools import accumulate, count
 from operator import itemgetter
 from typing import Any, Literal
 
-from agent.evaluation.evidence import Stratum
 from agent.evaluation.lazy_numpy import np
 from agent.evaluation.statistics import LEVEL, bound_errors
+from agent.runs.store.strata import Stratum
 from agent.types import Frozen
 
 ALPHA = 1 - LEVEL

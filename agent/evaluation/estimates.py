@@ -12,17 +12,9 @@ from agent.evaluation.labels import Labels, Rater, collect_votes
 from agent.evaluation.lazy_numpy import np
 from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, Interval, divide
 from agent.runs.store import files
-from agent.runs.store.reviews import (
-    Review,
-    ReviewSample,
-    Value,
-    compute_stratum_keys,
-    is_stale,
-    iterate_reviews,
-    read_reviews,
-    read_sample,
-)
+from agent.runs.store.reviews import Review, iterate_reviews, read_reviews
 from agent.runs.store.run_view import RunView
+from agent.runs.store.samples import ReviewSample, Value, compute_stratum_keys, is_stale, read_sample
 from agent.types import Frozen, majority
 
 MAJORITY = "majority of reviewers"

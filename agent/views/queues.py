@@ -12,16 +12,9 @@ from typing import Literal, get_args
 from agent.errors import UsageError
 from agent.runs.store import files
 from agent.runs.store.annotations import combine_rounds, get_status
-from agent.runs.store.reviews import (
-    Review,
-    ReviewSample,
-    draw_sample,
-    is_stale,
-    lock_reviews,
-    read_sample,
-    write_sample,
-)
+from agent.runs.store.reviews import Review, lock_reviews
 from agent.runs.store.run_view import RunView
+from agent.runs.store.samples import ReviewSample, draw_sample, is_stale, read_sample, replace_sample
 from agent.text import plural
 from agent.types import GENERATED, Annotation
 
@@ -154,9 +147,7 @@ def load_or_draw_sample(
         size = DEFAULT_SIZE if request.size is None else request.size
         by = DEFAULT_BY if request.by is None else request.by
         seed = DEFAULT_SEED if request.seed is None else request.seed
-        sample = draw_sample(annotations(), by, size, seed)
-        write_sample(path, sample)
-        return sample
+        return replace_sample(path, draw_sample(annotations(), by, size, seed))
 
 
 def build_sample_queue(sample: ReviewSample, view: RunView) -> Queue:

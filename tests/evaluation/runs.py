@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent.runs.store.reviews import Review, ReviewLog, draw_sample, read_sample, write_sample
+from agent.runs.store.reviews import Review, ReviewLog
 from agent.runs.store.run_folder import RunFolder
+from agent.runs.store.samples import draw_sample, read_sample, write_sample
 from agent.types import Annotation, Cause, Pair, Status, TestReport
 from tests.runs.store.samples import make_annotation, make_error, make_evidence
 

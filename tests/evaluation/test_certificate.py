@@ -25,8 +25,8 @@ from agent.evaluation.certificate import (
     count_needed_reviews,
     find_first_prefix,
 )
-from agent.evaluation.evidence import Stratum
 from agent.evaluation.statistics import bound_errors, compute_p_value
+from agent.runs.store.strata import Stratum
 from tests.benchmarks.guarantees import SHAPES, check, simulate
 
 HUGE = 10**7

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from agent.errors import UsageError
-from agent.runs.store.reviews import Review, ReviewSample, read_sample
+from agent.runs.store.reviews import Review
 from agent.runs.store.run_view import load_run
+from agent.runs.store.samples import ReviewSample, read_sample
 from agent.types import Annotation, Cause, ErrorInfo, Status
 from agent.types import TestReport as Report
 from agent.views.queues import KINDS, SampleRequest, build_queue, build_sample_queue, load_or_draw_sample, parse_kinds

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import RunFolderError, UsageError
-from agent.runs.store.reviews import FIELDS, ReviewSample, allocate, draw_sample, is_stale, read_sample, write_sample
+from agent.runs.store.samples import FIELDS, ReviewSample, allocate, draw_sample, is_stale, read_sample, write_sample
 from agent.types import Annotation
 from tests.runs.store.samples import make_annotation, make_error, make_full_annotation
 

@@ -23,8 +23,9 @@ from agent.runs.store.database import Database
 from agent.runs.store.evidence import EvidenceStore
 from agent.runs.store.files import lock_folder, open_draft, replacing
 from agent.runs.store.manifest import read_manifest
-from agent.runs.store.reviews import ReviewLog, read_reviews, read_sample
+from agent.runs.store.reviews import ReviewLog, read_reviews
 from agent.runs.store.run_view import load_run
+from agent.runs.store.samples import read_sample
 from tests.runs.store.samples import commit, make_evidence, open_folder
 from tests.runs.store.test_reviews import make_review
 

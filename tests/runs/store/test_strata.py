@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.evaluation.evidence import (
+from agent.runs.store.strata import (
     MAX_STRATA,
     MIN_SHARE,
     Cell,

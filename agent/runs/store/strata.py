@@ -13,6 +13,8 @@ from agent.datasets.encoding import dumps
 from agent.runs.store.annotations import LabelStatus, find_majority_round, get_status
 from agent.types import Annotation
 
+_EVIDENCE_NAMES = "test agrees", "decided by reading", "no test ran", "test disagrees"
+_SETTING_NAMES = "own module", "alone", "stand-ins"
 MAX_STRATA = 8
 MIN_SHARE = 0.02
 
@@ -51,6 +53,14 @@ class Stratum:
 
     cells: tuple[Cell, ...]
     labels: Mapping[str, Literal[0, 1]]
+
+    @property
+    def name(self) -> str:
+        """The cells, as in `test agrees, alone, label 1`."""
+        return " or ".join(
+            f"{_EVIDENCE_NAMES[cell.evidence]}, {_SETTING_NAMES[cell.setting]}, label {cell.label}"
+            for cell in self.cells
+        )
 
 
 def find_cell(annotation: Annotation) -> Cell | None:
