@@ -271,6 +271,20 @@ def score(
             "keeps.",
         ),
     ] = None,
+    certify: Annotated[
+        float | None,
+        typer.Option(
+            metavar="LEVEL",
+            help="Certify that at most this share of the labels is wrong, with the reviews of a sample by evidence.",
+        ),
+    ] = None,
+    until: Annotated[
+        float | None,
+        typer.Option(metavar="LEVEL", help="As --certify, with a bound that is valid before the sample is complete."),
+    ] = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Estimate the probability that a label is right, by evidence.")
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap.")] = 0,
     resamples: Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples.")] = 2000,
     as_json: AsJson = False,
@@ -280,6 +294,13 @@ def score(
     Prints confidence intervals. For a run with a reviewed sample, also estimates the accuracy, precision and recall of
     the whole run. For answers from `agent corpus answer`, prints ROUGE.
     """
+    if certify is not None or until is not None or calibrate:
+        from agent.cli.certify import run as run_certify
+
+        # the only other options are those that do not affect a certificate
+        others = gold is not None or round is not None or field_map is not None or mistakes or min_agreement is not None
+        run_certify(labels, certify, until, calibrate=calibrate, with_others=others, as_json=as_json)
+        return
     from agent.cli.score import run
 
     run(
@@ -384,6 +405,16 @@ def export(
             help="Export only pairs with at least this share of the rounds in agreement (two of three: 0.66).",
         ),
     ] = 0.0,
+    certified: Annotated[
+        bool,
+        typer.Option(
+            "--certified", help="Keep only certified labels (see `agent score --certify`). Others become null."
+        ),
+    ] = False,
+    more: Annotated[
+        Literal["p_correct"] | None,
+        typer.Option("--with", help="Add the columns p_correct and p_low (see `agent score --calibrate`)."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing export.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -391,7 +422,17 @@ def export(
     from agent.cli.export import run
 
     filters = {"decided_by": decided_by or (), "errors": errors, "min_agreement": min_agreement}
-    run(run_folder, to, out=out, labels=label or (), filters=filters, force=force, as_json=as_json)
+    run(
+        run_folder,
+        to,
+        out=out,
+        labels=label or (),
+        filters=filters,
+        certified=certified,
+        calibrated=bool(more),
+        force=force,
+        as_json=as_json,
+    )
 
 
 @app.command()

@@ -10,10 +10,12 @@ from agent.cli.progress import Steps
 from agent.cli.summary import describe_no_intent
 from agent.cli.text import Console, print_json, print_text
 from agent.errors import UsageError
+from agent.evaluation.guarantee import Guarantee, calibrate_run, hash_file, select_certified, write_guarantee
 from agent.exports.registry import FORMATS
 from agent.exports.rows import Export, ExportFilter, format_left_out
 from agent.exports.target import open_target
-from agent.runs.store.run_view import load_run
+from agent.runs.store import files
+from agent.runs.store.run_view import RunView, load_run
 from agent.text import plural
 
 _LABELS = {"0": 0, "1": 1, "null": None}
@@ -26,6 +28,8 @@ def run(
     out: Path | None,
     labels: Sequence[str],
     filters: Mapping[str, Any],
+    certified: bool,
+    calibrated: bool,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -44,9 +48,21 @@ def run(
     with load_run(folder) as view, Steps(notes) as steps:
         if export_filter.min_agreement and view.index.round_count < 2:
             raise UsageError(f"--min-agreement: {folder} has only one round. Annotate the pairs again with --rounds 3.")
-        export = Export(view, export_filter, steps)
-        with open_target(target, form.entries, force=force) as draft:
+        export = Export(view, export_filter, steps, **_read_guarantees(view, certified, calibrated))
+        place = target / files.CERTIFICATE if form.files else target.with_name(files.CERTIFICATE)
+        if certified and not form.files and not force:
+            _check_certificate(place, folder)
+        with open_target(target, form.entries | ({files.CERTIFICATE} if form.files else set()), force=force) as draft:
             form.write(export, draft)
+            if export.guarantee and form.files:
+                write_guarantee(draft / files.CERTIFICATE, _add_hashes(export.guarantee, draft))
+        if export.guarantee and not form.files:
+            write_guarantee(place, _add_hashes(export.guarantee, target))
+    if uncertified := export.uncertified:
+        export.notes.append(
+            f"{plural(uncertified.total(), 'label is', 'labels are')} not certified and became undecided: "
+            f"{uncertified[1]:,} match · {uncertified[0]:,} no match"
+        )
     statuses = export.tally.pair_statuses
     if as_json:
         print_json(
@@ -61,6 +77,7 @@ def run(
                 },
                 "no_intent": statuses["no_intent"],
                 "left_out": dict(export.left_out),
+                "uncertified": {str(label): count for label, count in sorted(export.uncertified.items())},
                 "notes": export.notes,
             }
         )
@@ -76,3 +93,31 @@ def run(
         print_text(console, note)
     if export.left_out:
         print_text(console, "left out: " + format_left_out(export.left_out))
+
+
+def _read_guarantees(view: RunView, certified: bool, calibrated: bool) -> dict[str, Any]:
+    """Return the arguments of `Export` for certified labels and for probabilities."""
+    found = dict[str, Any]()
+    if certified:
+        found["guarantee"], found["certified"] = select_certified(view)
+    if calibrated:
+        calibration, strata = calibrate_run(view)
+        found["rates"] = {
+            pair_id: rate
+            for stratum, rate in zip(strata, calibration.strata, strict=True)
+            for pair_id in stratum.labels
+        }
+    return found
+
+
+def _check_certificate(place: Path, folder: Path) -> None:
+    """Raise UsageError if the certificate of an export would replace the certificate of another run."""
+    if place.exists() and place.resolve() != (folder / files.CERTIFICATE).resolve():
+        raise UsageError(f"{place}: already exists. Choose another folder (-o), or replace it with --force.")
+
+
+def _add_hashes(guarantee: Guarantee, path: Path) -> Guarantee:
+    exported = sorted(path.rglob("*")) if path.is_dir() else [path]
+    parent = path if path.is_dir() else path.parent
+    hashes = {str(file.relative_to(parent)): hash_file(file) for file in exported if file.is_file()}
+    return guarantee.model_copy(update={"files": hashes})

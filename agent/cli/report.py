@@ -10,8 +10,10 @@ from agent.cli.progress import Steps
 from agent.cli.text import Console, print_json, print_text
 from agent.datasets.sources import open_regular
 from agent.errors import UsageError
+from agent.evaluation.guarantee import build_guarantee_figures, read_guarantee
 from agent.exports.target import check_target
 from agent.retrieval.folder import RETRIEVAL_FOLDER, RetrievalFolder, is_retrieval_folder
+from agent.runs.store.files import CERTIFICATE
 from agent.runs.store.run_view import load_run
 from agent.text import plural
 from agent.views.archive import EvidenceScope
@@ -50,6 +52,8 @@ def run(
             "ablation": source.ablation,
             **_compare_with_gold(source.run, gold, field_map),
         }
+        if (guarantee := read_guarantee(source.run / CERTIFICATE)) is not None:
+            report_options["guarantee"] = build_guarantee_figures(guarantee)
         if is_retrieval_folder(source.run / RETRIEVAL_FOLDER):
             report_options["searchers"] = build_searcher_figures(RetrievalFolder(source.run / RETRIEVAL_FOLDER))
         page = Report(view, evidence=evidence, max_bytes=round(max_mb * MEGABYTE), **report_options)

@@ -13,9 +13,11 @@ import yaml
 
 from agent.corpus.describe import LICENCE, MISSING, SOURCE, get_name
 from agent.evaluation.estimates import RunEstimates, estimate_run, read_review_data
+from agent.evaluation.guarantee import Guarantee, build_guarantee_figures
 from agent.evaluation.statistics import krippendorff_alpha
 from agent.exports.rows import INPUT_PREFIX, Export, Row, escape_surrogates, format_left_out
 from agent.exports.tables import write_parquet_rows
+from agent.runs.store.files import CERTIFICATE
 from agent.runs.store.run_view import RunView, get_criterion
 from agent.text import build_table, escape_markdown, plural, render_markdown_table
 
@@ -41,6 +43,8 @@ _DESCRIPTIONS = {
     "test_status": "status of the last execution of the test program; null if nothing was executed",
     "error": "error type if the annotation failed, otherwise null",
     "test_module": "import path of the module in which the snippet was tested, otherwise null",
+    "p_correct": "estimated probability that the label is right",
+    "p_low": "lower bound of the share of right labels among pairs with such evidence",
     "test_alone": "why the snippet was not tested in its module, otherwise null",
 }
 
@@ -120,6 +124,8 @@ def _render_card(export: Export, origins: Counter[tuple[str, str]], folder: Path
         sections["Annotation process"] = _render_process(export.run.manifest, criterion, export.run.index.round_count)
         sections["Agreement between rounds"] = _render_agreement(export.run)
         sections["Estimated error rate"] = _render_error(export.run)
+        if export.guarantee is not None:
+            sections["Guarantee"] = _render_guarantee(export.guarantee)
     sections |= {"Sources and licences": _render_origins(origins), "Columns": _render_columns(export)}
     lines = [f"# {escape_markdown(name, 300)}", "", about]
     for title, body in sections.items():
@@ -209,6 +215,16 @@ def _render_error(run: RunView) -> Iterator[str]:
         yield "Unknown: the reviewed pairs are not a random sample of the run."
     else:
         yield f"Unknown: only {estimates.reviewed:,} of the {estimates.sampled:,} sampled pairs have been reviewed."
+
+
+def _render_guarantee(guarantee: Guarantee) -> Iterator[str]:
+    for figure in build_guarantee_figures(guarantee):
+        yield figure["text"].replace("\n", "  \n")
+        for table in figure["tables"]:
+            yield f"\n{render_markdown_table(table)}"
+    yield "\nAssumptions:"
+    yield from (f"- {assumption}" for assumption in guarantee.assumptions)
+    yield f"\nReviewers: {', '.join(escape_markdown(name, 100) for name in guarantee.reviewers)}. See `{CERTIFICATE}`."
 
 
 def _render_estimates(estimates: RunEstimates, error_rate: float) -> Iterator[str]:

@@ -19,6 +19,8 @@ from agent.corpus.labelled import read_labelled
 from agent.datasets.encoding import dumps
 from agent.datasets.fields import FieldMap
 from agent.errors import InputError, UsageError
+from agent.evaluation.certificate import StratumRate
+from agent.evaluation.guarantee import Guarantee
 from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs, merge_rounds
 from agent.runs.store import files
 from agent.runs.store.annotations import compute_vote_share, get_status
@@ -39,6 +41,8 @@ RESULT_COLUMNS: Mapping[str, ColumnKind] = {
 }
 MODULE_COLUMNS: Mapping[str, ColumnKind] = {"test_module": "text", "test_alone": "text"}
 """Columns of runs that test snippets in their modules: the import path, and why a test ran alone."""
+PROBABILITY_COLUMNS: Mapping[str, ColumnKind] = dict.fromkeys(("p_correct", "p_low"), "number")
+"""Columns of exports with calibrated probabilities (`agent.evaluation.certificate.StratumRate`)."""
 INPUT_PREFIX = "input_"
 _KINDS: Mapping[type, ColumnKind] = {bool: "flag", float: "number", str: "text"}
 
@@ -108,6 +112,10 @@ class Export:
         run: The run, or a file of pairs, whose rows have no results other than the label.
         progress: Called with the number of annotated pairs read so far, and the number of annotated pairs.
         parts: The ids of the pairs in each part of the dataset, by the name of the part. Empty if there are no parts.
+        guarantee: The certificate of the labels, if only certified labels are kept.
+        certified: The ids of the pairs in the certified strata. With a certificate, other pairs become undecided, and
+            `uncertified` counts them by label.
+        rates: The probabilities that the label of a pair is right, by id. Adds `PROBABILITY_COLUMNS` if not empty.
     """
 
     run: RunView | PairsFile
@@ -117,12 +125,18 @@ class Export:
     left_out: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
+    guarantee: Guarantee | None = None
+    certified: Collection[str] = ()
+    rates: Mapping[str, StratumRate] = field(default_factory=dict)
+    uncertified: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._results = {"label": RESULT_COLUMNS["label"]} if isinstance(self.run, PairsFile) else RESULT_COLUMNS
         settings = {} if isinstance(self.run, PairsFile) else self.run.manifest["identity"].get("pipeline")
         if isinstance(settings, dict) and settings.get("context") == "module":
             self._results = {**RESULT_COLUMNS, **MODULE_COLUMNS}
+        if self.rates:
+            self._results = {**self._results, **PROBABILITY_COLUMNS}
 
     def iterate_parts(self, default: str) -> Iterator[tuple[str, Export]]:
         """Iterate over the parts with their names. Without parts, yield the whole export with the name `default`.
@@ -167,6 +181,7 @@ class Export:
         total = None if isinstance(self.run, PairsFile) else self.run.index.pair_count
         for number, (pair, merged, vote_share) in enumerate(self._iterate_annotated(), start=1):
             deciders.update([merged.decided_by] if merged.decided_by else ())
+            merged = self._drop_uncertified(merged)
             if vote_share < self.pair_filter.min_agreement:
                 self.left_out["with too little agreement"] += 1
             elif get_status(merged) == "no_intent" and (labelled or not self.pair_filter.includes(merged)):
@@ -177,7 +192,7 @@ class Export:
                 self.left_out["without a label"] += 1
             else:
                 self.tally.add(Observation(merged))
-                results = _build_result_fields(merged)
+                results = {**_build_result_fields(merged), **self._build_rates(merged)}
                 yield {**self._build_pair_fields(pair), **{name: results[name] for name in self._results}}
             self.progress("exporting", number, total)
         if self.pair_filter.ids is None and (pending := sum(1 for _ in self.run.pairs()) - number):
@@ -185,6 +200,18 @@ class Export:
         if not self.tally.annotations:
             steps = f". Steps that decided pairs: {', '.join(sorted(deciders))}" if deciders else ""
             raise UsageError(f"{self.run.path}: nothing to export. Excluded: {format_left_out(self.left_out)}{steps}")
+
+    def _drop_uncertified(self, merged: Annotation) -> Annotation:
+        if self.guarantee is None or merged.label is None or merged.id in self.certified:
+            return merged
+        self.uncertified[merged.label] += 1
+        return merged.model_copy(update={"label": None, "reason": "The label is not in the certified set."})
+
+    def _build_rates(self, merged: Annotation) -> Row:
+        rate = None if merged.label is None else self.rates.get(merged.id)
+        return (
+            dict.fromkeys(PROBABILITY_COLUMNS) if rate is None else {"p_correct": rate.p_correct, "p_low": rate.p_low}
+        )
 
     def _iterate_annotated(self) -> Iterator[tuple[Pair, Annotation, float]]:
         """Iterate over the annotated pairs with their merged rounds and their vote shares."""

@@ -99,7 +99,7 @@ class Report:
     `evidence` selects the annotations whose evidence is included. `max_bytes` limits the file size, except that figures
     and scripts are always included. `title` defaults to the name of the run folder. `gold` maps pair ids to gold
     labels. `against_gold` contains the figures that compare the run's labels with gold labels. `searchers` contains
-    the figures on the searchers that were scored with the run's labels.
+    the figures on the searchers that were scored with the run's labels. `guarantee` contains those of its certificate.
     """
 
     run: RunView
@@ -110,6 +110,7 @@ class Report:
     gold: Mapping[str, int] | None = None
     against_gold: Sequence[Figure] = ()
     searchers: Sequence[Figure] = ()
+    guarantee: Sequence[Figure] = ()
 
     def write(self, path: Path, progress: Progress = lambda *_: None) -> WrittenReport:
         """Write the page atomically. `progress` receives the numbers of processed and of all annotations.
@@ -153,6 +154,7 @@ class Report:
         parts: dict[str, tuple[str, Sequence[Figure]]] = {
             "labels": ("Labels", figures.labels),
             "gold": ("Comparison with gold labels", self.against_gold),
+            "guarantee": ("Guarantee", self.guarantee),
             "ablation": ("Ablation", self._build_ablation()),
             "searchers": (SEARCHERS, self.searchers),
             "tests": ("Tests", figures.tests),

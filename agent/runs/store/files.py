@@ -34,12 +34,15 @@ LABELS = "labels.jsonl"
 BATCHES = "batches.sqlite"
 REVIEWS = "reviews.jsonl"
 REVIEW_SAMPLE = "review_sample.json"
+CERTIFICATE = "certificate.json"
 ABLATION = "ablation.json"  # in the parent folder of an ablation's runs
 ABLATION_CSV = "ablation.csv"
 ABLATION_MARKDOWN = "ablation.md"
 
 # Files that later commands read and that exports and reports must not replace.
-PROTECTED = frozenset({LOCK, MANIFEST, INPUT, ANNOTATIONS, EVIDENCE, LABELS, BATCHES, REVIEWS, REVIEW_SAMPLE, ABLATION})
+PROTECTED = frozenset(
+    {LOCK, MANIFEST, INPUT, ANNOTATIONS, EVIDENCE, LABELS, BATCHES, REVIEWS, REVIEW_SAMPLE, CERTIFICATE, ABLATION}
+)
 
 # Files (apart from hidden files) that a run may leave behind if it is killed while it creates its folder.
 UNFINISHED = frozenset({INPUT, ANNOTATIONS, LABELS, EVIDENCE, f"{EVIDENCE}-wal", f"{EVIDENCE}-shm"})
