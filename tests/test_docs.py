@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from agent.pipeline.graph import load_variant, render_mermaid
+from agent.runs.store.samples import read_sample
 from tests.datasets.benchmarks.published import write_all
-from tests.evaluation.runs import write_lines
+from tests.evaluation.runs import add_reviews, annotate, write_lines, write_run
 from tests.llm.server import Answer, ChatServer, Request, says
 from tests.retrieval.searchers.tiny_models import publish, save_roberta, save_sentence_transformer
 from tests.sandbox.wheelhouse import make_wheel
@@ -29,6 +30,7 @@ PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "README
 README = PAGES["README.md"]
 SERVER = "https://llm.example.org/v1"
 INSTALLERS = ("uv", "pipx", "pip")
+GUARANTEES = "guarantees.md"
 CODEBERT = "microsoft/codebert-base"
 DEMO = "agent annotate examples/pairs.jsonl --model replay:examples/replies.jsonl -o runs/demo --timeout 5"
 MINE = f"agent annotate pairs.jsonl --model MODEL --base-url {SERVER} -o runs/mine"
@@ -116,6 +118,8 @@ def folder_of(commands: Path, tmp_path_factory: pytest.TempPathFactory) -> Calla
         if page not in folders:
             folders[page] = tmp_path_factory.mktemp(page.removesuffix(".md"))
             fill(folders[page])
+            if page == GUARANTEES:
+                write_run(folders[page] / "runs/mine", (annotate(f"p{n}", n % 2, "passed") for n in range(200)))
             (folders[page] / "bin").symlink_to(commands)
         return folders[page]
 
@@ -245,6 +249,9 @@ def test_each_command_runs(
         assert re.search(rf"^{command.split()[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     elif command.startswith(("agent review ", "agent prefer ")) and "--model" not in command:
         run_until_interrupted(command, folder)
+        if page == GUARANTEES and (sample := read_sample(folder / "runs/mine/review_sample.json")):
+            labels = {pair_id: int(pair_id[1:]) % 2 for pair_id in sample.shuffle_ids()}
+            add_reviews(folder / "runs/mine", "ana", labels)
     else:
         # completion detects the shell that starts the command, which must be the real one
         done = run(fill_in(command), folder, **({"HOME": str(folder), "PATH": PATH} if "completion" in command else {}))

@@ -180,11 +180,11 @@ def certify(
     everything, strata, prefixes = len(reviewed.sizes), 0, []
     first = find_first_prefix([sum(sizes) for sizes in reviewed.sizes], planned, level, alpha)
     for number in range(first or everything + 1, everything + 1):
-        prefixes.append(_bound_prefix(reviewed, number, None, alpha, bound))
+        prefixes.append(bound_prefix(reviewed, number, None, alpha, bound))
         if prefixes[-1].bound > level * prefixes[-1].size:
             break
         strata = number
-    total, zeros, ones = (_bound_prefix(reviewed, strata, label, alpha / 3, bound) for label in (None, 0, 1))
+    total, zeros, ones = (bound_prefix(reviewed, strata, label, alpha / 3, bound) for label in (None, 0, 1))
     return Certificate(
         level=level,
         alpha=alpha,
@@ -200,7 +200,8 @@ def certify(
     )
 
 
-def _bound_prefix(reviewed: ReviewedStrata, strata: int, label: int | None, alpha: float, bound: Bound) -> ErrorBound:
+def bound_prefix(reviewed: ReviewedStrata, strata: int, label: int | None, alpha: float, bound: Bound) -> ErrorBound:
+    """Compute the bound for the labels in the first strata, or for those of one label."""
     size, wrong = reviewed.select(range(strata), label)
     return ErrorBound(size=size, reviewed=len(wrong), wrong=sum(wrong), bound=bound(size, wrong, alpha))
 

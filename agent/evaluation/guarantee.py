@@ -22,6 +22,7 @@ from agent.evaluation.certificate import (
     ReviewedStrata,
     bound_anytime,
     bound_exactly,
+    bound_prefix,
     calibrate,
     certify,
     combine_reviews,
@@ -79,12 +80,15 @@ class Guarantee(Frozen):
     `certificate` bounds the wrong labels in the certified strata with the error probability `certificate.alpha`. All
     samples that were drawn so far have the error probability `alpha_of_all_draws` together.
 
+    `exact` is the exact bound for the certified labels, if the method is another one and the sample is complete.
+
     `if_missed` contains the bound of the share of wrong labels if the reviewers miss the share of the errors in its
     key: U / (1 - m). `files` contains the SHA-256 of each exported file.
     """
 
     method: Method
     certificate: Certificate
+    exact: ErrorBound | None
     alpha_of_all_draws: float
     strata: tuple[CertifiedStratum, ...]
     strata_sha256: str
@@ -172,9 +176,11 @@ def certify_run(run: RunView, level: float, method: Method) -> Guarantee:
             "second test of it. Pass that level, or draw another sample (agent review --new-sample)."
         )
     result = certify(sample.reviewed, sample.sample.size, level, sample.alpha, _BOUNDS[method])
+    complete = method != "exact" and not sample.pending and result.strata > 0
     return Guarantee(
         method=method,
         certificate=result,
+        exact=bound_prefix(sample.reviewed, result.strata, None, sample.alpha / 3, bound_exactly) if complete else None,
         alpha_of_all_draws=2 * ALPHA - sample.alpha,
         strata=tuple(
             CertifiedStratum(name=stratum.name, sizes=sizes, certified=number < result.strata)
@@ -277,6 +283,8 @@ def _describe(guarantee: Guarantee) -> Iterator[str]:
     yield guarantee.summary
     if result.strata:
         yield f"The bounds below hold together, with {1 - result.alpha:.4g} confidence."
+    if guarantee.exact is not None:
+        yield f"Exact bound of the complete sample: {guarantee.exact.share:.2%}. Publish only one of the two bounds."
     if result.prefixes and (last := result.prefixes[-1]) and result.strata < len(guarantee.strata):
         yield _describe_failure(last, result.level)
     if not result.prefixes:

@@ -64,7 +64,10 @@ def _add_certificates(totals: dict[str, Any], shape: Any, reviewed: ReviewedStra
     capitals = [
         certificate.compute_capital(size, outcomes, k) for (size, outcomes), k in zip(prefixes, wrong, strict=True)
     ]
-    totals["anytime"] += np.array([capital.max(initial=1) >= 1 / ALPHA for capital in capitals])
+    anytime = np.array([capital.max(initial=1) >= 1 / ALPHA for capital in capitals])
+    exact = np.array([certificate.bound_exactly(size, w) for size, w in prefixes]) < wrong
+    totals["anytime"] += anytime
+    totals["either"] += anytime | exact
     # the tight level is slightly below the error rate, so that certifying the whole run is always false
     tight = 0.98 * wrong[-1] / PAIRS
     for level, prefix in ((LEVEL, ""), (tight, "tight_")):
@@ -94,6 +97,8 @@ def check(name: str, result: dict[str, float], slack: float = 0.0) -> list[str]:
         figure: result[figure] > ALPHA + slack
         for figure in ("false", "bounds", "tight_false", "tight_bounds", "anytime")
     }
+    # two bounds of one sample
+    is_missed["either"] = result["either"] > 2 * ALPHA + slack
     is_missed["p_low"] = result["p_low"] < 1 - ALPHA - slack
     is_missed["rate_error"] = result["rate_error"] > 0.025
     # if no prefix is likely to pass, chance decides which prefix is best

@@ -66,6 +66,8 @@ def test_an_exact_bound_needs_the_whole_sample_and_an_anytime_bound_does_not(run
     complete = certify(run)
     assert early.certificate.total.reviewed == complete.certificate.total.reviewed - 1 == 149
     assert complete.certificate.total.bound <= early.certificate.total.bound <= LEVEL * 400
+    assert (early.exact, complete.exact) == (None, None)
+    assert certify(run, "anytime").exact == complete.certificate.total
 
 
 def test_only_the_reviewed_beginning_of_the_order_counts(run: Path) -> None:
