@@ -40,6 +40,7 @@ bench: .venv/.ready-dev
 	.venv/bin/python -m tests.benchmarks.candidates
 	.venv/bin/python -m tests.benchmarks.dump
 	.venv/bin/python -m tests.benchmarks.guarantees
+	.venv/bin/python -m tests.benchmarks.search_scores
 
 clean:
 	rm -rf .venv $(DEMO_RUN) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

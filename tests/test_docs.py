@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from agent.pipeline.graph import load_variant, render_mermaid
+from agent.runs.store.run_view import load_run
 from agent.runs.store.samples import read_sample
 from tests.datasets.benchmarks.published import write_all
 from tests.evaluation.runs import add_reviews, annotate, write_lines, write_run
@@ -147,6 +148,7 @@ def fill(folder: Path) -> None:
         ]
         write_lines(folder / f"{name}.jsonl", [{**pair, "label": int(n % 4 > 0)} for n, pair in enumerate(labelled)])
     write_lines(folder / "mutants.jsonl", make_mutants(40))
+    write_lines(folder / "search.jsonl", ({"query": w, "code": f"{w} = 1"} for w in words))
     for name in ("original", "relabelled"):
         codes = [{"query": pair["query"], "code": f"{pair['code']}# {name}\n", "label": 1} for pair in pairs]
         write_lines(folder / f"{name}.jsonl", codes)
@@ -252,6 +254,10 @@ def test_each_command_runs(
         if page == GUARANTEES and (sample := read_sample(folder / "runs/mine/review_sample.json")):
             labels = {pair_id: int(pair_id[1:]) % 2 for pair_id in sample.shuffle_ids()}
             add_reviews(folder / "runs/mine", "ana", labels)
+        if "--queries" in command:
+            reviewed = folder / command.split()[2]
+            with load_run(reviewed) as view:
+                add_reviews(reviewed, "reader", {pair.id: 1 for pair in view.pairs()})
     else:
         # completion detects the shell that starts the command, which must be the real one
         done = run(fill_in(command), folder, **({"HOME": str(folder), "PATH": PATH} if "completion" in command else {}))

@@ -315,6 +315,15 @@ class ReviewOptions(PageOptions):
     ] = None
     seed: Annotated[int | None, typer.Option(help="Random seed for the sample [default: 0].")] = None
     new_sample: Annotated[bool, typer.Option("--new-sample", help="Replace the current sample with a new one.")] = False
+    queries: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Review N whole queries in a random order. For runs of `agent retrieval judge`, whose searchers "
+            "`agent retrieval score --reviews` then scores.",
+        ),
+    ] = None
     queue: Annotated[
         list[str] | None,
         typer.Option(

@@ -123,12 +123,18 @@ def score(
             "instead of scoring the rankings.",
         ),
     ] = None,
+    reviews: Annotated[
+        bool,
+        typer.Option(
+            "--reviews", help="Correct P@k and DCG@k by the queries that you reviewed with `agent review --queries`."
+        ),
+    ] = False,
     searcher: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="With --mutants: searcher to measure. The others are compared with the first [default: all]. "
-            "Repeatable.",
+            help="With --mutants or --reviews: searcher to measure. The others are compared with the first "
+            "[default: all]. Repeatable.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -138,21 +144,25 @@ def score(
     """Score the rankings in a folder and compute confidence intervals.
 
     Writes the mean scores to scores.json, and the scores for each query to scores.csv and scores.jsonl. With --mutants,
-    runs the searchers again on the file and writes blindness.json.
+    runs the searchers again on the file and writes blindness.json. With --reviews, writes no file.
     """
-    from agent.cli.retrieval_score import score, score_blindness
+    from agent.cli.retrieval_score import score, score_blindness, score_reviewed
     from agent.evaluation.statistics import BootstrapSettings
     from agent.retrieval.searchers.presets import EmbedderOptions
 
     settings = BootstrapSettings(seed=seed, resamples=resamples)
-    if mutants is not None:
+    if reviews:
+        if ranking or queries or stability or mutants is not None or judge != "labels":
+            raise UsageError("--reviews cannot be combined with options for other scores. Run the command twice.")
+        score_reviewed(folder, metric or [], searcher or [], settings=settings, as_json=as_json)
+    elif mutants is not None:
         if ranking or metric or queries or stability or judge != "labels":
             raise UsageError("--mutants cannot be combined with options for scores. Run the command twice.")
         access = EmbedderOptions(**vars(options))
         score_blindness(folder, mutants, searcher or [], options=access, settings=settings, as_json=as_json)
     elif searcher:
         raise UsageError(
-            "--searcher needs --mutants FILE. To compare some searchers only, use: agent retrieval compare"
+            "--searcher needs --mutants FILE or --reviews. To compare some searchers only, use: agent retrieval compare"
         )
     else:
         score(

@@ -23,11 +23,17 @@ from agent.retrieval.folder import (
 )
 from agent.retrieval.measures import get_metric
 from agent.retrieval.results import LabelSource, RetrievalResult, WhichQueries
+from agent.retrieval.reviewed import score_reviews
 from agent.retrieval.scores import update_comparison, update_scores
 from agent.retrieval.search import import_ranking
 from agent.retrieval.searchers.presets import EmbedderOptions
 from agent.text import Figure
-from agent.views.searchers import build_blindness_figures, build_comparison_figures, build_metric_figures
+from agent.views.searchers import (
+    build_blindness_figures,
+    build_comparison_figures,
+    build_metric_figures,
+    build_reviewed_figures,
+)
 
 
 def score(
@@ -87,6 +93,20 @@ def score_blindness(
     _print_result(folder, blindness, build_blindness_figures(blindness), place, as_json=as_json)
 
 
+def score_reviewed(
+    path: Path, metrics: Sequence[str], searchers: Sequence[str], *, settings: BootstrapSettings, as_json: bool
+) -> None:
+    """Print scores that are corrected by reviews of whole queries.
+
+    Raises:
+        UsageError: see `score_reviews`.
+        typer.Exit: the command stopped.
+    """
+    with _open(path) as (folder, steps):
+        scores = score_reviews(folder, metrics=metrics, searchers=searchers, settings=settings, progress=steps)
+    _print_result(folder, scores, build_reviewed_figures(scores), None, as_json=as_json)
+
+
 def compare(
     path: Path, metrics: Sequence[str], searchers: Sequence[str], against: str | None, *, as_json: bool
 ) -> None:
@@ -104,13 +124,14 @@ def compare(
 
 
 def _print_result(
-    folder: RetrievalFolder, result: RetrievalResult, figures: Sequence[Figure], place: str, *, as_json: bool
+    folder: RetrievalFolder, result: RetrievalResult, figures: Sequence[Figure], place: str | None, *, as_json: bool
 ) -> None:
     if as_json:
         print_json(result.model_dump(mode="json"))
     else:
         print_figures(Console(), figures)
-        print_text(Console(), place)
+        if place is not None:
+            print_text(Console(), place)
     print_notes(folder, result)
 
 

@@ -25,6 +25,7 @@ from agent.runs.store.reviews import ReviewLog, read_reviews
 from agent.runs.store.run_view import RunView, load_run
 from agent.text import plural
 from agent.types import Annotation
+from agent.views.query_queue import build_query_queue
 from agent.views.queues import (
     Queue,
     QueueKind,
@@ -59,6 +60,8 @@ def run(folder: Path, options: ReviewOptions) -> None:
             "--queue cannot be combined with --sample, --stratify, --seed or --new-sample. Pass --queue to correct "
             "labels, or --sample to estimate their quality."
         )
+    if options.queries is not None and (kinds or request != SampleRequest() or options.new_sample):
+        raise UsageError("--queries cannot be combined with options for queues and samples.")
     if options.limit is not None and not kinds:
         raise UsageError("--limit applies only to --queue. To set the size of a sample, pass --sample.")
     console = Console(stderr=True)
@@ -75,8 +78,10 @@ def run(folder: Path, options: ReviewOptions) -> None:
         )
         serve_page(session, options, console)
     if session.reviewed_count:
-        command = shlex.join(["agent", "score", str(folder)])
-        print_text(console, f"To compare the run with its reviews, run:\n  {command}")
+        arguments = ["score", str(folder)]
+        if options.queries is not None:
+            arguments = ["retrieval", "score", str(folder.parent), "--reviews"]
+        print_text(console, f"To use the reviews, run:\n  {shlex.join(['agent', *arguments])}")
 
 
 def serve_page(session: LabelSession, options: PageOptions, console: Console) -> None:
@@ -100,7 +105,7 @@ def _load_queue(
 ) -> Queue:
     step = "reading the run"
     with Steps(console) as steps:
-        if not kinds:
+        if not kinds and options.queries is None:
 
             def iterate_annotations() -> Iterable[Annotation]:
                 return report_progress(view.annotations(), step, steps, len(view.index))
@@ -109,6 +114,8 @@ def _load_queue(
                 load_or_draw_sample(view, request, iterate_annotations, new=options.new_sample), view
             )
         pairs = report_progress(view.index.group_by_pair(), step, steps, view.index.pair_count)
+        if options.queries is not None:
+            return build_query_queue(pairs, options.queries)
         return build_queue(kinds, pairs, read_reviews(view.path / files.REVIEWS), options.limit)
 
 

@@ -114,6 +114,33 @@ class Comparisons(RetrievalResult):
     comparisons: tuple[SearcherComparison, ...]
 
 
+class CorrectedMean(MetricValue):
+    """A mean over all queries, corrected by reviews. `predicted` is the mean with the annotator's labels."""
+
+    predicted: float
+
+
+class ReviewedSearcher(Frozen):
+    """Corrected scores of a searcher by metric. `differences` to the first searcher is None for the first searcher."""
+
+    searcher: str
+    values: Mapping[str, CorrectedMean]
+    differences: Mapping[str, CorrectedMean] | None
+
+
+class ReviewedScores(RetrievalResult):
+    """The scores of searchers, corrected by reviews of `reviewed` randomly drawn queries.
+
+    `pairs` is the number of their pairs in the pool, and `undecided` the number of pairs without a majority label.
+    """
+
+    reviewed: Count
+    pairs: Count
+    undecided: Count
+    metrics: tuple[str, ...]
+    searchers: tuple[ReviewedSearcher, ...]
+
+
 class BlindnessFigures(Frozen):
     """How a searcher ranks right code and mutants of it, over a set of contrasts.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from agent.retrieval.folder import BLINDNESS, COMPARISON, SCORES, RankingRecord, RetrievalFolder
-from agent.retrieval.results import Blindness, Comparisons, RetrievalScores, SearcherComparison
+from agent.retrieval.results import Blindness, Comparisons, RetrievalScores, ReviewedScores, SearcherComparison
 from agent.retrieval.significance import Stability
 from agent.text import Figure, Table, build_figure, build_table, plural
 from agent.views.charts import Chart, Dot, build_dot, draw_intervals, draw_lines, format_label
@@ -126,6 +126,23 @@ def build_blindness_figures(blindness: Blindness) -> list[Figure]:
     )
     dots = [build_dot(own.searcher, own.total.gap.mean, own.total.gap.interval) for own in searchers]
     return [build_figure("Blindness", text, _draw_intervals(dots, "Gap", level, 0.0), tables)]
+
+
+def build_reviewed_figures(scores: ReviewedScores) -> list[Figure]:
+    """Return the corrected scores of searchers, and their differences to the first searcher."""
+    rows = [
+        (own.searcher, metric, value.predicted, value, own.differences and own.differences[metric])
+        for metric in scores.metrics
+        for own in scores.searchers
+        for value in (own.values[metric],)
+    ]
+    columns = ("searcher", "metric", "annotator", "corrected", "minus first")
+    text = (
+        f"Means of {plural(scores.queries, 'query', 'queries')} of {scores.benchmark}, corrected by reviews of "
+        f"{scores.reviewed:,} random queries with {plural(scores.pairs, 'pair')} ({scores.undecided:,} undecided). "
+        f"Brackets contain {scores.level:.0%} intervals (seed {scores.seed}, {scores.resamples:,} resamples)."
+    )
+    return [build_figure("Corrected scores", text, None, [build_table(columns, rows, left=columns[:2])])]
 
 
 def _build_trainings(folder: RetrievalFolder) -> Iterator[Figure]:

@@ -7,5 +7,6 @@
 - `tests.benchmarks.reports`: the time to write and open a report;
 - `tests.benchmarks.clusters`: the throughput and memory of clustering code;
 - `tests.benchmarks.candidates`: the time and peak memory of proposing candidate pairs with stored vectors;
-- `tests.benchmarks.guarantees`: the coverage of certificates and calibrations for runs with known errors.
+- `tests.benchmarks.guarantees`: the coverage of certificates and calibrations for runs with known errors;
+- `tests.benchmarks.search_scores`: the coverage of search scores that are corrected by reviews.
 """

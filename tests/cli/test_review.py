@@ -23,6 +23,8 @@ def run(agent: Commands) -> Path:
         (("--limit", "5"), "--queue"),
         (("--only", "generated", "--queue", "disputed"), "--only"),
         (("--only", "generated", "--sample", "5"), "--sample"),
+        (("--queries", "5", "--sample", "5"), "--queries"),
+        (("--queries", "5"), "--queries"),
         (("--stratify", "lable"), "'lable'"),
         (("--sample", "1"), "2 strata"),
         (("--reviewer", "a\nb"), "--reviewer: "),

@@ -27,18 +27,25 @@ JUDGED = {("q1", "c3"): 1, ("q1", "c4"): 0, ("q2", "c3"): 0, ("q3", "c3"): 1}
 """The pairs of the pool at depth 2, with their labels in tests."""
 
 
-def write_benchmark(folder: Path) -> BenchmarkSource:
+def write_benchmark(
+    folder: Path, queries: Mapping[str, tuple[str, str, int]] = QUERIES, codes: Mapping[str, str] = CODES
+) -> BenchmarkSource:
     """Write the benchmark in the format of CoSQA's search task."""
-    rows = [{"query-idx": q, "query": t, "code-idx": c, "label": grade} for q, (t, c, grade) in QUERIES.items()]
+    rows = [{"query-idx": q, "query": t, "code-idx": c, "label": grade} for q, (t, c, grade) in queries.items()]
     (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    codes = [{"code-idx": code, "code": text} for code, text in CODES.items()]
-    (folder / "codes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in codes))
+    rows = [{"code-idx": code, "code": text} for code, text in codes.items()]
+    (folder / "codes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return BenchmarkSource(path=str(folder / "queries.jsonl"), codes=[str(folder / "codes.jsonl")])
 
 
-def make_folder(folder: Path, rankings: Mapping[str, Mapping[str, Mapping[str, float]]] = RANKINGS) -> Path:
+def make_folder(
+    folder: Path,
+    rankings: Mapping[str, Mapping[str, Mapping[str, float]]] = RANKINGS,
+    queries: Mapping[str, tuple[str, str, int]] = QUERIES,
+    codes: Mapping[str, str] = CODES,
+) -> Path:
     """Create a retrieval folder for the benchmark with these rankings, and return its path."""
-    source = write_benchmark(folder)
+    source = write_benchmark(folder, queries, codes)
     path = folder / "retrieval"
     with prepare_folder(path, open_benchmark(source.path, source.codes), source, code_view="full", depth=1000):
         pass
