@@ -25,11 +25,11 @@ from agent.runs.store.reviews import ReviewLog, read_reviews
 from agent.runs.store.run_view import RunView, load_run
 from agent.text import plural
 from agent.types import Annotation
-from agent.views.query_queue import build_query_queue
 from agent.views.queues import (
     Queue,
     QueueKind,
     SampleRequest,
+    build_query_queue,
     build_queue,
     build_sample_queue,
     load_or_draw_sample,

@@ -17,15 +17,6 @@ _CHANGES = (-1, 1, 1, -1)
 
 
 @dataclass(frozen=True)
-class CorrectedEstimate:
-    """A mean over queries with the predicted labels, and its correction with an interval."""
-
-    predicted: float
-    mean: float
-    interval: Interval
-
-
-@dataclass(frozen=True)
 class LabelSums:
     """Weighted sums of the labels of each query, for several measures. The reviewed queries come first.
 
@@ -39,8 +30,10 @@ class LabelSums:
     wrong: Any
 
 
-def estimate_means(sums: LabelSums, settings: BootstrapSettings = DEFAULTS) -> list[CorrectedEstimate]:
-    """Estimate the mean over queries of each measure with correct labels, with an interval.
+def estimate_means(sums: LabelSums, settings: BootstrapSettings = DEFAULTS) -> list[tuple[float, float, Interval]]:
+    """Estimate the mean over queries of each measure: with the predicted labels, and with correct labels.
+
+    Returns the two means and an interval of the second for each measure.
 
     Estimate: The share of wrong labels in a cell is the ratio of `wrong` to `weights` in the reviewed queries. It
     corrects the mean over all queries. This is prediction-powered inference (Angelopoulos et al., Science 382, 2023)
@@ -77,10 +70,7 @@ def estimate_means(sums: LabelSums, settings: BootstrapSettings = DEFAULTS) -> l
     # the quantiles may exclude an estimate at the end of its range
     lows, highs = np.minimum(bounds[0], values), np.maximum(bounds[1], values)
     columns = (column.tolist() for column in (sums.predicted.mean(axis=0), values, lows, highs))
-    return [
-        CorrectedEstimate(predicted, value, Interval(low, high))
-        for predicted, value, low, high in zip(*columns, strict=True)
-    ]
+    return [(predicted, mean, Interval(low, high)) for predicted, mean, low, high in zip(*columns, strict=True)]
 
 
 def _correct(sums: LabelSums, query_weights: Any, wrong: Any, added: Any) -> Any:

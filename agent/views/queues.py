@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from agent.errors import UsageError
+from agent.retrieval.reviewed import shuffle
 from agent.runs.store import files
 from agent.runs.store.annotations import combine_rounds, get_status
 from agent.runs.store.reviews import Review, lock_reviews
@@ -182,3 +183,19 @@ def _check_sample(
             f"{view.path}: the {describe_sample(sample)} no longer represents the run, because pairs have been "
             f"added or relabelled since it was drawn. Once the run is finished, {redraw}."
         )
+
+
+def build_query_queue(pairs: Iterable[Sequence[Annotation]], count: int) -> Queue:
+    """Return the queue of all pairs of the first `count` queries in random order. `pairs` is as in `build_queue`.
+
+    Raises:
+        UsageError: the run was not created by `agent retrieval judge`.
+    """
+    entries: dict[str, dict[str, QueueEntry]] = {}
+    for pair, *_ in pairs:
+        if "query_id" not in pair.meta:
+            raise UsageError("--queries reviews only runs of `agent retrieval judge`, such as RUN/retrieval/judged.")
+        entries.setdefault(str(pair.meta["query_id"]), {})[pair.id] = QueueEntry(pair.id, pair.round)
+    queries = shuffle(entries)[:count]
+    chosen = tuple(entries[query][pair_id] for query in queries for pair_id in shuffle(entries[query]))
+    return Queue(f"{len(queries):,} of {len(entries):,} queries, {plural(len(chosen), 'pair')}", chosen, "queries")

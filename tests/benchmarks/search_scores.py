@@ -75,9 +75,9 @@ def simulate(shape: Shape, runs: int, resamples: int = 500, seed: int = 1) -> di
     for run in range(runs):
         sums, correct = make_sums(shape, random)
         estimates = estimate_means(sums, BootstrapSettings(seed=run, resamples=resamples))
-        for name, estimate, *targets in zip(NAMES, estimates, correct.mean(axis=0), truth, strict=True):
+        for name, (*_, interval), *targets in zip(NAMES, estimates, correct.mean(axis=0), truth, strict=True):
             for kind, target in enumerate(targets):
-                covered[name, bool(kind)] += estimate.interval.low <= target <= estimate.interval.high
+                covered[name, bool(kind)] += interval.low <= target <= interval.high
     return {name: float(min(covered[name, False], covered[name, True])) / runs for name in NAMES}
 
 

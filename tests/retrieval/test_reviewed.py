@@ -12,7 +12,7 @@ from agent.errors import UsageError
 from agent.retrieval.folder import RetrievalFolder
 from agent.retrieval.reviewed import score_reviews, shuffle
 from agent.runs.store.run_view import load_run
-from agent.views.query_queue import build_query_queue
+from agent.views.queues import build_query_queue
 from tests.evaluation.runs import add_reviews
 from tests.retrieval.pooled import add_rankings, make_folder
 from tests.runs.store.samples import commit, make_pair, open_folder
