@@ -46,8 +46,8 @@ def estimate_means(sums: LabelSums, settings: BootstrapSettings = DEFAULTS) -> l
     errors in a query may depend on each other. The random weights of the n reviewed queries have the shape 1 - 2 / n,
     so that the draws have the unbiased variance of a mean.
 
-    Coverage: see `tests.benchmarks.search_scores`. Intervals from a normal approximation covered the true value in as
-    few as 62% of simulated samples.
+    Coverage: In the simulations of `tests.benchmarks.search_scores`, the 95% intervals covered the correct mean in at
+    least 94% of the samples. Intervals from a normal approximation covered it in as few as 83%.
 
     Raises:
         ExtraMissing: NumPy is not installed.
