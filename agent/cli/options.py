@@ -310,7 +310,8 @@ class ReviewOptions(PageOptions):
     stratify: Annotated[
         str | None,
         typer.Option(
-            metavar="FIELD,…", help="Fields that define the strata of the sample [default: decided_by,label]."
+            metavar="FIELD,…",
+            help="Fields that define the strata of the sample, or evidence [default: decided_by,label].",
         ),
     ] = None
     seed: Annotated[int | None, typer.Option(help="Random seed for the sample [default: 0].")] = None
