@@ -275,7 +275,8 @@ def score(
         float | None,
         typer.Option(
             metavar="LEVEL",
-            help="Certify that at most this share of the labels is wrong, with the reviews of a sample by evidence.",
+            help="Certify that at most this share of the labels is wrong. Needs a reviewed sample "
+            "(`agent review --stratify evidence`).",
         ),
     ] = None,
     until: Annotated[
@@ -297,8 +298,7 @@ def score(
     if certify is not None or until is not None or calibrate:
         from agent.cli.certify import run as run_certify
 
-        # the only other options are those that do not affect a certificate
-        others = gold is not None or round is not None or field_map is not None or mistakes or min_agreement is not None
+        others = {gold, round, field_map, min_agreement} != {None} or mistakes or reviews != "blind"
         run_certify(labels, certify, until, calibrate=calibrate, with_others=others, as_json=as_json)
         return
     from agent.cli.score import run

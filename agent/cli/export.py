@@ -10,7 +10,15 @@ from agent.cli.progress import Steps
 from agent.cli.summary import describe_no_intent
 from agent.cli.text import Console, print_json, print_text
 from agent.errors import UsageError
-from agent.evaluation.guarantee import Guarantee, calibrate_run, hash_file, select_certified, write_guarantee
+from agent.evaluation.guarantee import (
+    Guarantee,
+    calibrate_sample,
+    certify_again,
+    hash_file,
+    read_guarantee,
+    read_reviewed_sample,
+    write_guarantee,
+)
 from agent.exports.registry import FORMATS
 from agent.exports.rows import Export, ExportFilter, format_left_out
 from agent.exports.target import open_target
@@ -45,19 +53,26 @@ def run(
     export_filter = ExportFilter(labels=[_LABELS[label] for label in labels], **filters)
     form, notes = FORMATS[to], Console(stderr=True)
     target = out or folder / form.default
+    if (certified or calibrated) and to in ("beir", "cosqa-plus"):
+        raise UsageError(f"--certified and --with cannot be combined with --to {to}, which combines and drops labels.")
+    if certified and (any(filters.values()) or filters["errors"] is False or (labels and not {"0", "1"} <= {*labels})):
+        raise UsageError(
+            "--certified cannot be combined with filters, because a certificate covers all certified labels. You can "
+            "drop pairs without a label: --label 0 --label 1"
+        )
     with load_run(folder) as view, Steps(notes) as steps:
         if export_filter.min_agreement and view.index.round_count < 2:
             raise UsageError(f"--min-agreement: {folder} has only one round. Annotate the pairs again with --rounds 3.")
         export = Export(view, export_filter, steps, **_read_guarantees(view, certified, calibrated))
-        place = target / files.CERTIFICATE if form.files else target.with_name(files.CERTIFICATE)
-        if certified and not form.files and not force:
-            _check_certificate(place, folder)
+        guarantee, place = export.guarantee, target.with_name(files.CERTIFICATE)
+        hashes = {} if guarantee is None or form.files or force else _check_certificate(place, folder, guarantee)
         with open_target(target, form.entries | ({files.CERTIFICATE} if form.files else set()), force=force) as draft:
             form.write(export, draft)
-            if export.guarantee and form.files:
-                write_guarantee(draft / files.CERTIFICATE, _add_hashes(export.guarantee, draft))
-        if export.guarantee and not form.files:
-            write_guarantee(place, _add_hashes(export.guarantee, target))
+            if guarantee is not None and form.files:
+                certificate = guarantee.model_copy(update={"files": _hash_files(draft)})
+                write_guarantee(draft / files.CERTIFICATE, certificate)
+        if guarantee is not None and not form.files:
+            write_guarantee(place, guarantee.model_copy(update={"files": hashes | _hash_files(target)}))
     if uncertified := export.uncertified:
         export.notes.append(
             f"{plural(uncertified.total(), 'label is', 'labels are')} not certified and became undecided: "
@@ -97,27 +112,36 @@ def run(
 
 def _read_guarantees(view: RunView, certified: bool, calibrated: bool) -> dict[str, Any]:
     """Return the arguments of `Export` for certified labels and for probabilities."""
-    found = dict[str, Any]()
+    arguments = dict[str, Any]()
     if certified:
-        found["guarantee"], found["certified"] = select_certified(view)
+        guarantee, arguments["certified"] = certify_again(view)
+        if not guarantee.certificate.strata:
+            raise UsageError(f"{view.path}: {guarantee.summary}")
+        arguments["guarantee"] = guarantee
     if calibrated:
-        calibration, strata = calibrate_run(view)
-        found["rates"] = {
-            pair_id: rate
-            for stratum, rate in zip(strata, calibration.strata, strict=True)
-            for pair_id in stratum.labels
-        }
-    return found
+        sample = read_reviewed_sample(view)
+        rates = zip(sample.strata, calibrate_sample(sample).strata, strict=True)
+        arguments["rates"] = {pair_id: rate for stratum, rate in rates for pair_id in stratum.labels}
+    return arguments
 
 
-def _check_certificate(place: Path, folder: Path) -> None:
-    """Raise UsageError if the certificate of an export would replace the certificate of another run."""
-    if place.exists() and place.resolve() != (folder / files.CERTIFICATE).resolve():
-        raise UsageError(f"{place}: already exists. Choose another folder (-o), or replace it with --force.")
+def _check_certificate(place: Path, folder: Path, guarantee: Guarantee) -> dict[str, str]:
+    """Return the hashes in the certificate of an earlier export with the same labels.
+
+    Raises:
+        UsageError: the certificate belongs to another run or sample.
+    """
+    earlier = read_guarantee(place)
+    if earlier is None:
+        return {}
+    if (earlier.strata_sha256, earlier.certificate) == (guarantee.strata_sha256, guarantee.certificate):
+        return earlier.files
+    if place.resolve() != (folder / files.CERTIFICATE).resolve():
+        raise UsageError(f"{place}: is another certificate. Choose another folder (-o), or replace it with --force.")
+    return {}
 
 
-def _add_hashes(guarantee: Guarantee, path: Path) -> Guarantee:
+def _hash_files(path: Path) -> dict[str, str]:
     exported = sorted(path.rglob("*")) if path.is_dir() else [path]
     parent = path if path.is_dir() else path.parent
-    hashes = {str(file.relative_to(parent)): hash_file(file) for file in exported if file.is_file()}
-    return guarantee.model_copy(update={"files": hashes})
+    return {str(file.relative_to(parent)): hash_file(file) for file in exported if file.is_file()}

@@ -10,12 +10,12 @@ from agent.cli.progress import Steps
 from agent.cli.text import Console, print_json, print_text
 from agent.datasets.sources import open_regular
 from agent.errors import UsageError
-from agent.evaluation.guarantee import build_guarantee_figures, read_guarantee
+from agent.evaluation.guarantee import build_guarantee_figures, certify_again
 from agent.exports.target import check_target
 from agent.retrieval.folder import RETRIEVAL_FOLDER, RetrievalFolder, is_retrieval_folder
 from agent.runs.store.files import CERTIFICATE
-from agent.runs.store.run_view import load_run
-from agent.text import plural
+from agent.runs.store.run_view import RunView, load_run
+from agent.text import Figure, build_figure, plural
 from agent.views.archive import EvidenceScope
 from agent.views.report import MEGABYTE, SEARCHERS, Report, find_run, write_section
 from agent.views.searchers import build_searcher_cards, build_searcher_figures
@@ -52,8 +52,8 @@ def run(
             "ablation": source.ablation,
             **_compare_with_gold(source.run, gold, field_map),
         }
-        if (guarantee := read_guarantee(source.run / CERTIFICATE)) is not None:
-            report_options["guarantee"] = build_guarantee_figures(guarantee)
+        if (source.run / CERTIFICATE).exists():
+            report_options["guarantee"] = _build_guarantee(view)
         if is_retrieval_folder(source.run / RETRIEVAL_FOLDER):
             report_options["searchers"] = build_searcher_figures(RetrievalFolder(source.run / RETRIEVAL_FOLDER))
         page = Report(view, evidence=evidence, max_bytes=round(max_mb * MEGABYTE), **report_options)
@@ -101,6 +101,14 @@ def _report_searchers(folder: Path, target: Path, gold: Path | None, *, as_json:
         Console(),
         f"{target} ({written.bytes / MEGABYTE:.1f} MB, {plural(len(retrieval_folder.rankings), 'searcher')})",
     )
+
+
+def _build_guarantee(view: RunView) -> list[Figure]:
+    """Certify the run again, because labels or reviews may have changed."""
+    try:
+        return build_guarantee_figures(certify_again(view)[0])
+    except UsageError as error:
+        return [build_figure("Certificate", f"The certificate is not valid. {error}")]
 
 
 def _check_target(target: Path) -> None:

@@ -23,6 +23,7 @@ from agent.retrieval.searchers.base import report_progress
 from agent.runs.store import files
 from agent.runs.store.reviews import ReviewLog, read_reviews
 from agent.runs.store.run_view import RunView, load_run
+from agent.runs.store.samples import EVIDENCE
 from agent.text import plural
 from agent.types import Annotation
 from agent.views.queues import (
@@ -60,8 +61,8 @@ def run(folder: Path, options: ReviewOptions) -> None:
             "--queue cannot be combined with --sample, --stratify, --seed or --new-sample. Pass --queue to correct "
             "labels, or --sample to estimate their quality."
         )
-    if options.queries is not None and (kinds or request != SampleRequest() or options.new_sample):
-        raise UsageError("--queries cannot be combined with options for queues and samples.")
+    if options.queries is not None and (kinds or request != SampleRequest() or options.new_sample or not options.blind):
+        raise UsageError("--queries cannot be combined with options for queues and samples, or with --no-blind.")
     if options.limit is not None and not kinds:
         raise UsageError("--limit applies only to --queue. To set the size of a sample, pass --sample.")
     console = Console(stderr=True)
@@ -96,8 +97,10 @@ def serve_page(session: LabelSession, options: PageOptions, console: Console) ->
         f"\n{written}; {session.reviewed_count:,} of {plural(len(session), 'pair')} reviewed by {session.reviewer}.",
     )
     if session.reviewed_count < len(session):
+        # the sample exists now
+        arguments = [word for word in sys.argv[1:] if word != "--new-sample"]
         reviewer_option = [] if session.reviewer == reviewer else ["--reviewer", session.reviewer]
-        print_text(console, f"To resume, run:\n  {shlex.join(['agent', *sys.argv[1:], *reviewer_option])}")
+        print_text(console, f"To resume, run:\n  {shlex.join(['agent', *arguments, *reviewer_option])}")
 
 
 def _load_queue(
@@ -110,9 +113,10 @@ def _load_queue(
             def iterate_annotations() -> Iterable[Annotation]:
                 return report_progress(view.annotations(), step, steps, len(view.index))
 
-            return build_sample_queue(
-                load_or_draw_sample(view, request, iterate_annotations, new=options.new_sample), view
-            )
+            sample = load_or_draw_sample(view, request, iterate_annotations, new=options.new_sample)
+            if sample.by == (EVIDENCE,) and not options.blind:
+                raise UsageError("--no-blind: reviews of a sample by evidence must be blind. Others count as wrong.")
+            return build_sample_queue(sample, view)
         pairs = report_progress(view.index.group_by_pair(), step, steps, view.index.pair_count)
         if options.queries is not None:
             return build_query_queue(pairs, options.queries)

@@ -158,10 +158,11 @@ def find_first_prefix(sizes: Sequence[int], planned: int, level: float, alpha: f
     """Return the number of strata in the first prefix to test, or None if the planned sample is too small.
 
     The prefix is the shortest one with an expected number of reviews of at least `count_needed_reviews` and at least
-    half of the sample. It depends only on sizes, so reviews cannot influence it. If the first prefix were shorter, it
-    would often fail by chance, and nothing would be certified.
+    half of the sample. If the sample contains all pairs, half of them are enough. The prefix depends only on sizes, so
+    reviews cannot influence it. If it were shorter, it would often fail by chance, and nothing would be certified.
     """
-    needed = max(count_needed_reviews(level, alpha), planned / 2) * sum(sizes)
+    # if all pairs are reviewed, there is no chance
+    needed = max(0 if planned >= sum(sizes) else count_needed_reviews(level, alpha), planned / 2) * sum(sizes)
     return next((number for number, size in enumerate(accumulate(sizes), 1) if planned * size >= needed), None)
 
 
@@ -258,7 +259,8 @@ def calibrate(reviewed: ReviewedStrata, alpha: float = ALPHA) -> Calibration:
     The share of right labels in a stratum is shrunk to the pooled share (empirical Bayes). The prior is a beta
     distribution. Its mean is the pooled share, with half a right and half a wrong pair added. Its strength maximises
     the beta-binomial likelihood divided by the strength. Without the division, few reviews often hide differences
-    between strata. `p_low` is an exact bound at `alpha` divided by the number of strata.
+    between strata. The reviewed labels themselves are known. `p_low` is an exact bound at `alpha` divided by the number
+    of strata.
     """
     selected = [reviewed.select(range(number, number + 1)) for number in range(len(reviewed.sizes))]
     counts = [(len(wrong), len(wrong) - sum(wrong)) for _, wrong in selected]
@@ -270,7 +272,7 @@ def calibrate(reviewed: ReviewedStrata, alpha: float = ALPHA) -> Calibration:
             size=size,
             reviewed=n,
             right=k,
-            p_correct=(k + strength * pooled) / (n + strength),
+            p_correct=(k + (size - n) * (k + strength * pooled) / (n + strength)) / size,
             p_low=1 - bound_errors(size, n, n - k, alpha / len(counts)) / size,
         )
         for (size, _), (n, k) in zip(selected, counts, strict=True)

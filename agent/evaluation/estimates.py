@@ -14,7 +14,7 @@ from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, Inte
 from agent.runs.store import files
 from agent.runs.store.reviews import Review, iterate_reviews, read_reviews
 from agent.runs.store.run_view import RunView
-from agent.runs.store.samples import ReviewSample, Value, compute_stratum_keys, is_stale, read_sample
+from agent.runs.store.samples import EVIDENCE, ReviewSample, Value, compute_stratum_keys, is_stale, read_sample
 from agent.types import Frozen, majority
 
 MAJORITY = "majority of reviewers"
@@ -109,9 +109,9 @@ def _make_estimate(value: float, posterior: Any) -> Estimate:
 class RunEstimates(Frozen):
     """Estimated accuracy, precision and recall of a whole run, measured against the majority of the reviewers.
 
-    `run_pairs` is the number of pairs in the run. `pairs` is the number of pairs that the estimates cover: all pairs,
-    or only the pairs that have the scored round. `sampled` is the number of covered pairs that were drawn for review.
-    `reviewers` is the number of reviewers.
+    `run_pairs` is the number of pairs in the run. With strata by evidence, pairs without a label do not count. `pairs`
+    is the number of pairs that the estimates cover: all pairs, or only the pairs that have the scored round. `sampled`
+    is the number of covered pairs that were drawn for review. `reviewers` is the number of reviewers.
 
     A drawn pair is counted as `reviewed` (the majority is 0 or 1), `undecided` (the majority gave no label), `tied`
     (there is no majority), `pending` (there are no reviews yet) or `ahead` (see `ReviewData.ahead`).
@@ -232,7 +232,10 @@ def estimate_run(predicted: Labels, data: ReviewData, settings: BootstrapSetting
         pair: majority("undecided" if label is None else str(label) for label in labels)
         for pair, labels in collect_votes(data.voters).items()
     }
-    cells = {pair: (data.strata[pair], label) for pair, label in predicted.items() if pair in data.strata}
+    keys = data.strata
+    if sample.by == (EVIDENCE,):
+        keys = {pair: key for pair, key in keys.items() if key != (None,)}
+    cells = {pair: (keys[pair], label) for pair, label in predicted.items() if pair in keys}
     # the drawn pairs that have the scored round are a random sample of all pairs that have this round
     sampled = cells.keys() & set(sample.shuffle_ids())
     drawn = sampled - data.ahead
@@ -242,7 +245,7 @@ def estimate_run(predicted: Labels, data: ReviewData, settings: BootstrapSetting
     strata = [LabelStratum(cell[1], sizes[cell], decided[cell], positives[cell]) for cell in sorted(sizes, key=repr)]
     return RunEstimates(
         pairs=len(cells),
-        run_pairs=len(data.strata),
+        run_pairs=len(keys),
         sampled=len(sampled),
         reviewed=decided.total(),
         tied=sum(pair in majorities and majorities[pair] is None for pair in drawn),

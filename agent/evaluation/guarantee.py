@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
@@ -30,12 +31,12 @@ from agent.evaluation.certificate import (
 )
 from agent.runs.store import files
 from agent.runs.store.files import read_document, replacing
-from agent.runs.store.reviews import iterate_reviews, read_reviews
+from agent.runs.store.reviews import iterate_reviews, read_votes
 from agent.runs.store.run_view import RunView
-from agent.runs.store.samples import CERTIFIABLE, EVIDENCE, Draw, ReviewSample, is_stale, read_sample
-from agent.runs.store.strata import Stratum, assign_cells, stratify
+from agent.runs.store.samples import CERTIFIABLE, EVIDENCE, Draw, ReviewSample, draw_from_strata, read_sample
+from agent.runs.store.strata import Stratum, assign_cells, hash_strata, stratify
 from agent.text import Figure, build_figure, build_table, plural
-from agent.types import Frozen, majority
+from agent.types import Frozen
 
 Method = Literal["exact", "anytime"]
 _BOUNDS: Mapping[Method, Bound] = {"exact": bound_exactly, "anytime": bound_anytime}
@@ -45,25 +46,41 @@ ASSUMPTIONS = (
     "The reviewed pairs are a simple random sample of the labelled pairs, in the order of the sample.",
     "The reviewers' labels are right.",
     "A pair without a verdict (undecided, tied or not reviewed blind) counts as wrong.",
-    "The level was chosen before the reviews, and no other level was tested on this sample.",
+    "The seed, the size of the sample and the level were chosen before the reviews, and no other level was tested.",
     "The labels of the run are those that were reviewed (`strata_sha256`).",
 )
 
 
 @dataclass(frozen=True)
 class ReviewedSample:
-    """A sample with strata by evidence, and the reviews of a prefix of its order. `pending` pairs have no review."""
+    """A sample with strata by evidence, and the verdicts on a prefix of its order.
 
+    `pending` pairs of the sample have no review. `without_verdict` pairs of the prefix count as wrong although nobody
+    called them wrong. The votes of the reviewers in `ignored` do not count. `run` is the path of the run.
+    """
+
+    run: Path
     sample: ReviewSample
     strata: tuple[Stratum, ...]
     reviewed: ReviewedStrata
     reviewers: tuple[str, ...]
+    ignored: tuple[str, ...]
     pending: int
+    without_verdict: int
+    unlisted: int
 
     @property
     def alpha(self) -> float:
         """The error probability of this sample: each sample that was drawn earlier halves it."""
-        return ALPHA / 2.0 ** (len(self.sample.draws) - 1)
+        return ALPHA / 2.0 ** (len({draw.fingerprint for draw in self.sample.draws}) + self.unlisted - 1)
+
+    def require_complete(self) -> None:
+        """Raise UsageError if pairs are pending."""
+        if self.pending:
+            raise UsageError(
+                f"{self.run}: {plural(self.pending, 'pair')} of the sample of {self.sample.size:,} not reviewed yet. "
+                "An exact bound is valid only for the planned sample. Review them, or use --until."
+            )
 
 
 class CertifiedStratum(Frozen):
@@ -83,7 +100,8 @@ class Guarantee(Frozen):
     `exact` is the exact bound for the certified labels, if the method is another one and the sample is complete.
 
     `if_missed` contains the bound of the share of wrong labels if the reviewers miss the share of the errors in its
-    key: U / (1 - m). `files` contains the SHA-256 of each exported file.
+    key: U / (1 - m). `without_verdict` and `ignored` are those of `ReviewedSample`. `files` contains the SHA-256 of
+    each exported file.
     """
 
     method: Method
@@ -95,103 +113,116 @@ class Guarantee(Frozen):
     seed: int
     draws: tuple[Draw, ...]
     reviewers: tuple[str, ...]
+    ignored: tuple[str, ...]
+    without_verdict: int
     if_missed: dict[str, float]
     assumptions: tuple[str, ...] = ASSUMPTIONS
     files: dict[str, str] = Field(default_factory=dict)
 
     @property
     def summary(self) -> str:
-        """One sentence that says what is certified."""
-        result, total = self.certificate, self.certificate.total
+        """What is certified, with the bound of the last prefix that passed."""
+        result = self.certificate
         if not result.strata:
-            return f"No labels are certified at {result.level:.3g}."
+            return f"No labels are certified at a level of {result.level:.4g}."
+        passed = next(prefix for prefix in result.prefixes if prefix.size == result.total.size)
         return (
-            f"At most {total.share:.2%} of the {total.size:,} certified labels are wrong, with {1 - result.alpha:.4g} "
-            f"confidence ({self.method} bound from {plural(total.reviewed, 'review')}, {total.wrong} wrong)."
+            f"At most {100 * result.level:.4g}% of the {passed.size:,} certified labels are wrong, with "
+            f"{100 * (1 - result.alpha):.4g}% confidence. The {self.method} bound is {_format_bound(passed.share)} "
+            f"({plural(passed.reviewed, 'review')}, {passed.wrong} wrong)."
         )
 
 
 def read_reviewed_sample(run: RunView) -> ReviewedSample:
     """Read a run's sample with strata by evidence, and the verdicts on it.
 
-    The verdict on a pair is the majority of the reviewers' first blind reviews. The verdicts end before the first pair
-    in the sample's order that has no review.
+    The verdicts (see `Votes.decide`) end before the first pair in the sample's order that has no review. An earlier
+    sample that the file does not list, but that has reviews, counts as a draw.
 
     Raises:
-        UsageError: the run has no such sample, or the sample, its reviews or the run were changed.
+        UsageError: the run has no such sample, or its labels or the sample were changed.
         RunFolderError: the reviews or the sample are damaged.
     """
-    path = run.path / files.REVIEWS
     sample = read_sample(run.path / files.REVIEW_SAMPLE)
     if sample is None or sample.by != (EVIDENCE,):
         command = f"agent review {run.path} --sample 200 --stratify {EVIDENCE}{' --new-sample' * (sample is not None)}"
         raise UsageError(f"{run.path}: has no sample that can be certified. Draw one and review it: {command}")
-    seen = {review.sample for review in iterate_reviews(path) if (review.sample or "").startswith(CERTIFIABLE)}
-    listed = {draw.fingerprint for draw in sample.draws}
-    if is_stale(sample, run.annotations()) or sample.fingerprint not in listed or seen - listed:
-        raise UsageError(
-            f"{run.path}: labels were added or changed since the sample was drawn, or the sample was edited. Nothing "
-            f"can be certified. Restore {files.REVIEW_SAMPLE}, or draw another sample (agent review --new-sample)."
-        )
-    votes: dict[str, list[int | None]] = {review.id: [] for review in read_reviews(path)}
-    blind = read_reviews(path, blind=True)
-    for review in blind:
-        votes[review.id].append(review.label)
-    order = sample.shuffle_ids()
-    verdicts = {pair_id: majority(votes[pair_id]) for pair_id in takewhile(votes.__contains__, order)}
     strata = stratify(assign_cells(run.annotations()))
+    if hash_strata(strata) != sample.strata_sha256:
+        raise UsageError(
+            f"{run.path}: labels were added or changed since the sample was drawn. Draw another sample "
+            "(agent review --new-sample)."
+        )
+    if draw_from_strata(strata, sample.size, sample.seed).strata != sample.strata:
+        raise UsageError(f"{run.path}: {files.REVIEW_SAMPLE} was edited. Restore it, or draw another (--new-sample).")
+    votes, order = read_votes(run.path / files.REVIEWS), sample.shuffle_ids()
+    verdicts = votes.decide(list(takewhile(votes.first.__contains__, order)))
+    fingerprints = {review.sample for review in iterate_reviews(run.path / files.REVIEWS)}
+    unlisted = fingerprints - {draw.fingerprint for draw in sample.draws}
     return ReviewedSample(
+        run=run.path,
         sample=sample,
         strata=strata,
-        reviewed=combine_reviews(strata, verdicts),
-        reviewers=tuple(sorted({review.reviewer for review in blind if review.id in verdicts})),
-        pending=sum(pair_id not in votes for pair_id in order),
+        reviewed=combine_reviews(strata, verdicts.labels),
+        reviewers=verdicts.reviewers,
+        ignored=verdicts.ignored,
+        pending=sum(pair_id not in votes.first for pair_id in order),
+        without_verdict=list(verdicts.labels.values()).count(None),
+        unlisted=sum((name or "").startswith(CERTIFIABLE) for name in unlisted),
     )
 
 
-def require_complete(run: RunView, sample: ReviewedSample) -> None:
-    """Raise UsageError if pairs of the sample are pending."""
-    if sample.pending:
-        raise UsageError(
-            f"{run.path}: {plural(sample.pending, 'pair')} of the sample of {sample.sample.size:,} not reviewed yet. "
-            "An exact bound is valid only for the planned sample. Review them, or use --until, which is always valid."
-        )
-
-
-def certify_run(run: RunView, level: float, method: Method) -> Guarantee:
+def certify_sample(sample: ReviewedSample, level: float, method: Method) -> Guarantee:
     """Certify the labels of a run.
 
     Raises:
-        UsageError: see `read_reviewed_sample`. Also raised if another level was tested on this sample, or if an exact
-            bound is requested and pairs are pending.
+        UsageError: another level was tested on this sample, or an exact bound is requested and pairs are pending.
+        RunFolderError: the run's certificate is damaged.
         ExtraMissing: SciPy is not installed.
     """
-    sample = read_reviewed_sample(run)
     if method == "exact":
-        require_complete(run, sample)
-    earlier = read_guarantee(run.path / files.CERTIFICATE)
+        sample.require_complete()
+    earlier = read_guarantee(sample.run / files.CERTIFICATE)
     if earlier is not None and earlier.draws == sample.sample.draws and earlier.certificate.level != level:
         raise UsageError(
-            f"{run.path}: this sample was tested at the level {earlier.certificate.level:g}. Another level would be a "
-            "second test of it. Pass that level, or draw another sample (agent review --new-sample)."
+            f"{sample.run}: this sample was tested at the level {earlier.certificate.level:g}. Another level would be "
+            "a second test of it. Pass that level, or draw another sample (agent review --new-sample)."
         )
     result = certify(sample.reviewed, sample.sample.size, level, sample.alpha, _BOUNDS[method])
     complete = method != "exact" and not sample.pending and result.strata > 0
     return Guarantee(
         method=method,
         certificate=result,
-        exact=bound_prefix(sample.reviewed, result.strata, None, sample.alpha / 3, bound_exactly) if complete else None,
+        exact=bound_prefix(sample.reviewed, result.strata, None, sample.alpha, bound_exactly) if complete else None,
         alpha_of_all_draws=2 * ALPHA - sample.alpha,
         strata=tuple(
             CertifiedStratum(name=stratum.name, sizes=sizes, certified=number < result.strata)
             for number, (stratum, sizes) in enumerate(zip(sample.strata, sample.reviewed.sizes, strict=True))
         ),
-        strata_sha256=sample.sample.strata_sha256 or "",
+        strata_sha256=hash_strata(sample.strata),
         seed=sample.sample.seed,
         draws=sample.sample.draws,
         reviewers=sample.reviewers,
+        ignored=sample.ignored,
+        without_verdict=sample.without_verdict,
         if_missed={f"{share:g}": min(1.0, result.total.share / (1 - share)) for share in MISSED},
     )
+
+
+def certify_again(run: RunView) -> tuple[Guarantee, frozenset[str]]:
+    """Certify a run with the level and the method of its certificate. Also return the ids of the certified pairs.
+
+    Raises:
+        UsageError: the run has no certificate. Otherwise as `read_reviewed_sample` and `certify_sample`.
+        ExtraMissing: SciPy is not installed.
+    """
+    earlier = read_guarantee(run.path / files.CERTIFICATE)
+    if earlier is None:
+        raise UsageError(f"{run.path}: has no certificate. Run: agent score {run.path} --certify 0.05")
+    sample = read_reviewed_sample(run)
+    guarantee = certify_sample(sample, earlier.certificate.level, earlier.method)
+    strata = sample.strata[: guarantee.certificate.strata]
+    return guarantee, frozenset(pair_id for stratum in strata for pair_id in stratum.labels)
 
 
 def read_guarantee(path: Path) -> Guarantee | None:
@@ -205,23 +236,6 @@ def read_guarantee(path: Path) -> Guarantee | None:
     return read_document(path, Guarantee, expected="a certificate", remedy="Delete it, and run agent score --certify.")
 
 
-def select_certified(run: RunView) -> tuple[Guarantee, frozenset[str]]:
-    """Certify a run again with the level and the method of its certificate. Also return the ids of the certified pairs.
-
-    Raises:
-        UsageError: the run has no certificate, or no labels are certified. Otherwise as `certify_run`.
-        ExtraMissing: SciPy is not installed.
-    """
-    earlier = read_guarantee(run.path / files.CERTIFICATE)
-    if earlier is None:
-        raise UsageError(f"{run.path}: has no certificate. Run: agent score {run.path} --certify 0.05")
-    guarantee = certify_run(run, earlier.certificate.level, earlier.method)
-    if not guarantee.certificate.strata:
-        raise UsageError(f"{run.path}: {guarantee.summary}")
-    strata = stratify(assign_cells(run.annotations()))[: guarantee.certificate.strata]
-    return guarantee, frozenset(pair_id for stratum in strata for pair_id in stratum.labels)
-
-
 def write_guarantee(path: Path, guarantee: Guarantee) -> None:
     """Write a certificate atomically.
 
@@ -232,16 +246,15 @@ def write_guarantee(path: Path, guarantee: Guarantee) -> None:
         draft.write_bytes(dumps(guarantee.model_dump(mode="json"), indent=True) + b"\n")
 
 
-def calibrate_run(run: RunView) -> tuple[Calibration, tuple[Stratum, ...]]:
-    """Estimate probabilities that labels are right. Also return the strata.
+def calibrate_sample(sample: ReviewedSample) -> Calibration:
+    """Estimate probabilities that labels are right, for the strata of a completely reviewed sample.
 
     Raises:
-        UsageError: see `read_reviewed_sample`. Also raised if pairs are pending.
+        UsageError: pairs are pending.
         ExtraMissing: SciPy is not installed.
     """
-    sample = read_reviewed_sample(run)
-    require_complete(run, sample)
-    return calibrate(sample.reviewed, sample.alpha), sample.strata
+    sample.require_complete()
+    return calibrate(sample.reviewed, sample.alpha)
 
 
 def hash_file(path: Path) -> str:
@@ -282,29 +295,42 @@ def _describe(guarantee: Guarantee) -> Iterator[str]:
     result = guarantee.certificate
     yield guarantee.summary
     if result.strata:
-        yield f"The bounds below hold together, with {1 - result.alpha:.4g} confidence."
+        bounds = {"all labels": result.total, "labels 0": result.zeros, "labels 1": result.ones}
+        listed = ", ".join(f"{name} {_format_bound(bound.share)}" for name, bound in bounds.items() if bound.size)
+        yield f"Bounds that hold together, with {100 * (1 - result.alpha):.4g}% confidence: {listed}."
+        missed = ", ".join(f"{float(m):.0%} missed, {_format_bound(bound)}" for m, bound in guarantee.if_missed.items())
+        yield f"If the reviewers missed a share of the wrong labels, the bound for all labels is higher: {missed}."
     if guarantee.exact is not None:
-        yield f"Exact bound of the complete sample: {guarantee.exact.share:.2%}. Publish only one of the two bounds."
-    if result.prefixes and (last := result.prefixes[-1]) and result.strata < len(guarantee.strata):
-        yield _describe_failure(last, result.level)
+        share = _format_bound(guarantee.exact.share)
+        yield f"Exact bound of the complete sample: {share}. Publish only one of the two bounds."
+    if result.prefixes and result.strata < len(guarantee.strata):
+        last = result.prefixes[-1]
+        yield (
+            f"The next prefix of {last.size:,} labels failed. {last.wrong} of {last.reviewed:,} reviewed labels in it "
+            f"count as wrong, so up to {_format_bound(last.share)} may be wrong."
+        )
     if not result.prefixes:
         needed = count_needed_reviews(result.level, result.alpha)
-        yield f"The sample is too small. The first strata need {needed} planned reviews, and half of the sample."
-    if len(guarantee.draws) > 1:
+        yield f"The sample is too small. Draw a larger one: the first strata need at least {needed} planned reviews."
+    if guarantee.without_verdict:
         yield (
-            f"This is sample {len(guarantee.draws)} of the run. All certificates together are wrong with a probability "
-            f"of at most {guarantee.alpha_of_all_draws:.3g}."
+            f"{plural(guarantee.without_verdict, 'reviewed label has', 'reviewed labels have')} no verdict (undecided, "
+            "tied or not blind) and count as wrong."
         )
-    missed = ", ".join(f"{float(share):.0%} missed, {bound:.2%}" for share, bound in guarantee.if_missed.items())
-    if result.strata:
-        yield f"If the reviewers missed a share of the wrong labels, the bound is higher: {missed}."
+    if guarantee.ignored:
+        yield f"Not counted, because they did not review all pairs: {', '.join(guarantee.ignored)}."
+    if known := guarantee.draws[-1].reviewed_before:
+        yield f"{plural(known, 'pair')} of the sample had been reviewed before the sample was drawn."
+    if result.alpha < ALPHA:
+        yield (
+            "Earlier samples of this run reduce the confidence of each sample. All certificates of the run together "
+            f"are wrong with a probability of at most {guarantee.alpha_of_all_draws:.3g}."
+        )
 
 
-def _describe_failure(last: ErrorBound, level: float) -> str:
-    return (
-        f"The next prefix of {last.size:,} labels failed. {last.wrong} of {plural(last.reviewed, 'reviewed label')} "
-        f"are wrong, so up to {last.share:.2%} may be wrong (level {level:g})."
-    )
+def _format_bound(share: float) -> str:
+    """Format a share as a percentage, rounded up."""
+    return f"{math.ceil(share * 10_000 - 1e-9) / 100:.2f}%"
 
 
 def build_calibration_figures(calibration: Calibration, strata: tuple[Stratum, ...]) -> list[Figure]:

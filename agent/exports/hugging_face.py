@@ -19,10 +19,12 @@ from agent.exports.rows import INPUT_PREFIX, Export, Row, escape_surrogates, for
 from agent.exports.tables import write_parquet_rows
 from agent.runs.store.files import CERTIFICATE
 from agent.runs.store.run_view import RunView, get_criterion
+from agent.runs.store.samples import EVIDENCE
 from agent.text import build_table, escape_markdown, plural, render_markdown_table
 
 TAGS = ["code-search", "test-driven-annotator"]
 _MAX_LISTED = 20
+_UNLABELLED = " A pair without a label counts as wrong."
 _SIZES = ("0", "1K", "10K", "100K", "1M", "10M", "100M", "1B")
 _HUB_LICENCE = re.compile(  # ids of the Hugging Face Hub
     r"mit|isc|zlib|ncsa|pddl|odbl|odc-by|gfdl|wtfpl|unlicense|postgresql|c-uda|ms-pl|mpl-2\.0|apache-2\.0|artistic-2\.0"
@@ -44,7 +46,7 @@ _DESCRIPTIONS = {
     "error": "error type if the annotation failed, otherwise null",
     "test_module": "import path of the module in which the snippet was tested, otherwise null",
     "p_correct": "estimated probability that the label is right",
-    "p_low": "lower bound of the share of right labels among pairs with such evidence",
+    "p_low": "lower bound of the share of right labels in the pair's stratum",
     "test_alone": "why the snippet was not tested in its module, otherwise null",
 }
 
@@ -233,7 +235,7 @@ def _render_estimates(estimates: RunEstimates, error_rate: float) -> Iterator[st
     yield (
         f"An estimated {error_rate:.1%} of all labels in the run are wrong ({estimates.level:.0%} confidence interval: "
         f"{bounds}). The estimate is based on a random sample of {plural(estimates.reviewed, 'pair')}, reviewed blind "
-        f"by {plural(estimates.reviewers, 'reviewer')}. A pair without a label counts as wrong."
+        f"by {plural(estimates.reviewers, 'reviewer')}.{'' if estimates.by == (EVIDENCE,) else _UNLABELLED}"
     )
     yield ""
     measures = {"accuracy": estimates.accuracy, "precision": estimates.precision, "recall": estimates.recall}

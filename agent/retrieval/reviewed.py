@@ -23,9 +23,9 @@ from agent.retrieval.judging import rank_top_codes
 from agent.retrieval.rankings import read_trec
 from agent.retrieval.results import CorrectedMean, ReviewedScores, ReviewedSearcher
 from agent.runs.store import files
-from agent.runs.store.reviews import read_reviews
+from agent.runs.store.reviews import read_votes
 from agent.runs.store.run_view import load_run
-from agent.types import Progress, majority
+from agent.types import Progress
 
 DEFAULT_MEASURES = ("P@1", "P@10", "DCG@10")
 _MEASURE = re.compile(r"(P|DCG)@([1-9][0-9]{0,3})", re.IGNORECASE)
@@ -71,18 +71,16 @@ def score_reviews(
     names = list(dict.fromkeys(searchers)) or list(folder.rankings)
     weights, labels = _read_weights(folder, names, list(measures.values()), progress), _read_labels(folder)
     _check_judged(folder, weights, labels, max(map(len, measures.values())))
-    votes = defaultdict[str | None, list[int | None]](list)
-    for review in read_reviews(folder.path / JUDGED / files.REVIEWS, blind=True):
-        votes[review.id].append(review.label)
+    votes = read_votes(folder.path / JUDGED / files.REVIEWS)
     queries = shuffle(weights)
     pairs = {query: [labels[query][code].pair for code in weights[query] if code in labels[query]] for query in queries}
-    reviewed = list(takewhile(lambda query: votes.keys() >= {*pairs[query]} - {None}, queries))
+    reviewed = list(takewhile(lambda query: votes.first.keys() >= {*pairs[query]} - {None}, queries))
     if (missing := MIN_REVIEWED - len(reviewed)) > 0:
         raise UsageError(
             f"{folder.path}: {len(reviewed)} queries are completely reviewed, and {missing} more are needed. "
             f"Review them with: agent review {folder.path / JUDGED} --queries {MIN_REVIEWED}"
         )
-    verdicts = {pair: majority(votes[pair]) for query in reviewed for pair in pairs[query] if pair is not None}
+    verdicts = votes.decide([pair for query in reviewed for pair in pairs[query] if pair is not None]).labels
     sums = _add_up(queries, len(reviewed), weights, labels, verdicts, (len(names), list(measures)))
     means = [CorrectedMean(predicted=p, mean=m, interval=i) for p, m, i in estimate_means(sums, settings)]
     rows = [dict(zip(measures, means[n:], strict=False)) for n in range(0, len(means), len(measures))]

@@ -13,7 +13,7 @@ from agent.errors import UsageError
 from agent.retrieval.reviewed import shuffle
 from agent.runs.store import files
 from agent.runs.store.annotations import combine_rounds, get_status
-from agent.runs.store.reviews import Review, lock_reviews
+from agent.runs.store.reviews import Review, lock_reviews, read_reviews
 from agent.runs.store.run_view import RunView
 from agent.runs.store.samples import ReviewSample, draw_sample, is_stale, read_sample, replace_sample
 from agent.text import plural
@@ -148,7 +148,8 @@ def load_or_draw_sample(
         size = DEFAULT_SIZE if request.size is None else request.size
         by = DEFAULT_BY if request.by is None else request.by
         seed = DEFAULT_SEED if request.seed is None else request.seed
-        return replace_sample(path, draw_sample(annotations(), by, size, seed))
+        reviewed = {review.id for review in read_reviews(view.path / files.REVIEWS)}
+        return replace_sample(path, draw_sample(annotations(), by, size, seed), reviewed)
 
 
 def build_sample_queue(sample: ReviewSample, view: RunView) -> Queue:

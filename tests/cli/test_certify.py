@@ -96,7 +96,42 @@ def test_a_file_has_its_certificate_next_to_it(agent: Commands, run: Path) -> No
     assert record is not None
     assert record.files == {"pairs.jsonl": digest}
     assert sum(row["label"] is None for row in read_lines(agent.folder / "out/pairs.jsonl")) == 70
-    agent.check_refused("certificate.json", "export", "run", "--to", "csv", "--certified", "-o", "out/pairs.csv")
+    agent("export", "run", "--to", "csv", "--certified", "-o", "out/pairs.csv")
+    record = read_guarantee(agent.folder / "out/certificate.json")
+    assert record is not None
+    assert set(record.files) == {"pairs.jsonl", "pairs.csv"}
+    (agent.folder / "out/certificate.json").write_text(
+        record.model_copy(update={"strata_sha256": ""}).model_dump_json()
+    )
+    agent.check_refused("certificate.json", "export", "run", "--to", "csv", "--certified", "-o", "out/more.csv")
+
+
+@pytest.mark.parametrize("options", [("--label", "1"), ("--min-agreement", "1"), ("--decided-by", "screen")])
+def test_a_certificate_covers_no_part_of_the_certified_labels(
+    agent: Commands, run: Path, options: tuple[str, ...]
+) -> None:
+    review(run, draw(agent))
+    agent("score", "run", "--certify", "0.05")
+    agent.check_refused("--certified", "export", "run", "--to", "jsonl", "--certified", *options)
+    agent.check_refused("--to beir", "export", "run", "--to", "beir", "--certified")
+    assert agent("export", "run", "--to", "jsonl", "--certified", "--label", "0", "--label", "1").code == 0
+
+
+def test_a_report_shows_no_certificate_of_changed_labels(agent: Commands, run: Path) -> None:
+    review(run, draw(agent))
+    summary = agent("score", "run", "--certify", "0.05", "--json").json
+    lines = (run / "annotations.jsonl").read_text().splitlines()
+    changed = next(line for line in lines if '"None-0-0"' in line).replace('"label":0', '"label":1')
+    (run / "annotations.jsonl").write_text("\n".join([*lines, changed]) + "\n")
+    agent("report", "run")
+    page = (run / "report.html").read_text()
+    assert f"{summary['certificate']['total']['size']} certified" not in page
+    assert "--new-sample" in page
+
+
+def test_reviews_of_a_sample_by_evidence_are_blind(agent: Commands, run: Path) -> None:
+    agent.check_refused("--no-blind", "review", "run", *STRATIFY, "--no-blind")
+    assert not (run / "reviews.jsonl").read_bytes()
 
 
 def test_a_sample_is_changed_only_with_new_sample_which_halves_alpha(agent: Commands, run: Path) -> None:
@@ -119,6 +154,7 @@ def test_a_sample_is_changed_only_with_new_sample_which_halves_alpha(agent: Comm
     [
         (("--certify", "0.05"), "--stratify evidence"),
         (("--certify", "5"), "0.05"),
+        (("--until", "1e-9"), "0.001"),
         (("--certify", "0.05", "--until", "0.05"), "--until"),
         (("--calibrate", "--mistakes"), "--mistakes"),
         (("run", "--until", "0.05"), "one run"),

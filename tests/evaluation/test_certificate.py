@@ -120,7 +120,7 @@ def test_the_first_prefix_depends_on_sizes_and_tolerates_an_error() -> None:
     needed = [count_needed_reviews(level) for level in (0.05, 0.03, 0.01)]
     assert needed == [93, 157, 473]
     assert [bound_errors(HUGE, n, 1, 0.05) / HUGE <= 0.05 for n in (92, 93)] == [False, True]
-    assert [find_first_prefix([10, 40, 50], n, 0.05) for n in (92, 93, 185, 186, 1000)] == [None, 3, 3, 2, 2]
+    assert [find_first_prefix([1000, 4000, 5000], n, 0.05) for n in (92, 93, 185, 186, 1000)] == [None, 3, 3, 2, 2]
 
 
 def test_certification_stops_at_the_first_failure() -> None:

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from agent.errors import UsageError
-from agent.evaluation.guarantee import Guarantee, Method, calibrate_run, certify_run, write_guarantee
+from agent.evaluation.guarantee import (
+    Guarantee,
+    Method,
+    calibrate_sample,
+    certify_sample,
+    read_reviewed_sample,
+    write_guarantee,
+)
 from agent.runs.store.run_view import load_run
 from agent.runs.store.samples import draw_sample, read_sample, replace_sample
 from tests.evaluation.runs import add_reviews, annotate, write_run
@@ -53,7 +60,7 @@ def review(run: Path, ids: Iterable[str], reviewer: str = "ana", **changes: int 
 
 def certify(run: Path, method: Method = "exact", level: float = LEVEL) -> Guarantee:
     with load_run(run) as view:
-        return certify_run(view, level, method)
+        return certify_sample(read_reviewed_sample(view), level, method)
 
 
 def test_an_exact_bound_needs_the_whole_sample_and_an_anytime_bound_does_not(run: Path) -> None:
@@ -67,7 +74,7 @@ def test_an_exact_bound_needs_the_whole_sample_and_an_anytime_bound_does_not(run
     assert early.certificate.total.reviewed == complete.certificate.total.reviewed - 1 == 149
     assert complete.certificate.total.bound <= early.certificate.total.bound <= LEVEL * 400
     assert (early.exact, complete.exact) == (None, None)
-    assert certify(run, "anytime").exact == complete.certificate.total
+    assert certify(run, "anytime").exact == complete.certificate.prefixes[-1]
 
 
 def test_only_the_reviewed_beginning_of_the_order_counts(run: Path) -> None:
@@ -82,11 +89,11 @@ def test_only_the_reviewed_beginning_of_the_order_counts(run: Path) -> None:
 def test_a_pair_without_a_verdict_makes_the_bound_worse(run: Path, votes: list[int | None], blind: bool) -> None:
     order = get_order(run)
     first = next(pair_id for pair_id in order if int(pair_id[1:]) < 100)
-    review(run, [pair_id for pair_id in order if pair_id != first])
     for reviewer, vote in zip(("ana", "ben"), votes, strict=False):
+        review(run, [pair_id for pair_id in order if pair_id != first], reviewer)
         add_reviews(run, reviewer, {first: vote}, blind=blind)
-    worse = certify(run).certificate.total
-    assert (worse.reviewed, worse.wrong) == (150, 1)
+    worse = certify(run)
+    assert (worse.certificate.total.reviewed, worse.certificate.total.wrong, worse.without_verdict) == (150, 1, 1)
 
 
 def test_a_second_review_by_the_same_reviewer_does_not_count(run: Path) -> None:
@@ -110,9 +117,8 @@ def edit_sample(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
         lambda document: document["strata"].reverse(),
         lambda document: document["strata"][0]["sampled"].pop(),
         lambda document: document.update(strata_sha256="0"),
-        lambda document: document.update(draws=[]),
     ],
-    ids=["seed", "order", "pair", "hash", "draws"],
+    ids=["seed", "order", "pair", "hash"],
 )
 def test_a_sample_that_was_edited_cannot_be_certified(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
     review(run, get_order(run))
@@ -122,13 +128,48 @@ def test_a_sample_that_was_edited_cannot_be_certified(run: Path, change: Callabl
         certify(run)
 
 
-def test_a_sample_that_was_deleted_after_reviews_is_noticed(run: Path) -> None:
+def test_a_sample_that_was_deleted_after_reviews_still_counts_as_a_draw(run: Path) -> None:
     review(run, get_order(run)[:1])
     (run / "review_sample.json").unlink()
     draw(run, seed=5)
     review(run, get_order(run))
-    with pytest.raises(UsageError):
-        certify(run)
+    assert certify(run).certificate.alpha == pytest.approx(0.025)
+
+
+def test_the_same_draw_counts_once(run: Path) -> None:
+    draw(run)
+    review(run, get_order(run))
+    assert certify(run).certificate.alpha == pytest.approx(0.05)
+
+
+def test_a_second_reviewer_of_wrong_labels_only_does_not_count(run: Path) -> None:
+    order = get_order(run)
+    wrong = order[:10]
+    review(run, order[10:])
+    add_reviews(run, "ana", {pair_id: int(int(pair_id[1:]) >= 100) for pair_id in wrong})
+    before = certify(run)
+    for reviewer in ("ben", "cem"):
+        review(run, wrong, reviewer)
+    after = certify(run)
+    assert (after.certificate, after.reviewers, after.ignored) == (before.certificate, ("ana",), ("ben", "cem"))
+    for reviewer in ("ben", "cem"):
+        review(run, order, reviewer)
+    assert (certify(run).certificate.total.wrong, certify(run).ignored) == (0, ())
+
+
+def test_reviewers_may_divide_the_sample(run: Path) -> None:
+    order = get_order(run)
+    review(run, order[:75])
+    review(run, order[75:], "ben")
+    assert certify(run).reviewers == ("ana", "ben")
+
+
+def test_all_pairs_of_a_small_run_can_be_certified(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [annotate(f"p{number}", 1, "passed") for number in range(40)])
+    draw(run)
+    review(run, get_order(run))
+    result = certify(run).certificate
+    assert (result.strata, result.total.bound, result.total.size) == (1, 0, 40)
 
 
 def test_a_relabelled_pair_outside_the_sample_is_noticed(run: Path) -> None:
@@ -171,4 +212,4 @@ def test_reviewers_are_listed_and_their_majority_decides(run: Path) -> None:
 def test_probabilities_need_the_whole_sample(run: Path) -> None:
     review(run, get_order(run)[:-1])
     with load_run(run) as view, pytest.raises(UsageError):
-        calibrate_run(view)
+        calibrate_sample(read_reviewed_sample(view))

@@ -46,9 +46,10 @@ def make_judged(folder: Path) -> Path:
 def review(path: Path, queries: list[str], wrong: int, label: int | None = 1, **more: Any) -> None:
     """Review all pairs of queries. `label` is the review of `b` in the first query. `wrong` labels of `a` are wrong."""
     labels = {f"a-{name}": int(number >= wrong) for number, name in enumerate(queries)}
-    add_reviews(path / "judged", "reader", {**labels, **{f"b-{name}": 0 for name in queries}}, **more)
-    add_reviews(path / "judged", "other", {f"b-{queries[0]}": label}, **more)
-    add_reviews(path / "judged", "third", {f"b-{queries[0]}": label}, **more)
+    labels |= {f"b-{name}": 0 for name in queries}
+    add_reviews(path / "judged", "reader", labels, **more)
+    for reviewer in ("other", "third"):
+        add_reviews(path / "judged", reviewer, {**labels, f"b-{queries[0]}": label}, **more)
 
 
 def test_scores_match_manual_results(tmp_path: Path) -> None:
@@ -85,15 +86,11 @@ def test_pairs_that_reviewers_cannot_decide_are_not_relevant(tmp_path: Path, lab
 
 
 @pytest.mark.parametrize(
-    ("queries", "more", "figures"),
-    [(ORDER[:29], {}, ("29", "1")), (ORDER[1:], {}, ("0", "30")), (ORDER, {"blind": False}, ("0", "30"))],
-    ids=["too few", "first missing", "not blind"],
+    ("queries", "figures"), [(ORDER[:29], ("29", "1")), (ORDER[1:], ("0", "30"))], ids=["too few", "first missing"]
 )
-def test_too_few_reviewed_queries_are_rejected(
-    tmp_path: Path, queries: list[str], more: dict[str, Any], figures: tuple[str, str]
-) -> None:
+def test_too_few_reviewed_queries_are_rejected(tmp_path: Path, queries: list[str], figures: tuple[str, str]) -> None:
     path = make_judged(tmp_path)
-    review(path, queries, 0, **more)
+    review(path, queries, 0)
     with pytest.raises(UsageError, match=f": {figures[0]} .* {figures[1]} "):
         score_reviews(RetrievalFolder(path), metrics=["P@1"])
 
@@ -118,3 +115,12 @@ def test_the_queue_contains_whole_queries_in_random_order(tmp_path: Path) -> Non
         commit(run, "1")
     with load_run(tmp_path / "run") as view, pytest.raises(UsageError, match="--queries"):
         build_query_queue(view.index.group_by_pair(), 3)
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_a_pair_without_a_blind_review_is_undecided(tmp_path: Path, others: int) -> None:
+    path = make_judged(tmp_path)
+    add_reviews(path / "judged", "reader", {f"b-{ORDER[0]}": 0}, blind=False, source="queue")
+    for reviewer in ["reader", "second", "third"][: others + 1]:
+        add_reviews(path / "judged", reviewer, {f"{kind}-{name}": 0 for name in ORDER[:30] for kind in "ab"})
+    assert score_reviews(RetrievalFolder(path), metrics=["P@1"]).undecided == int(not others)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +27,7 @@ from agent.runs.store.files import (
     sync_to_disk,
     writing,
 )
-from agent.types import SCHEMA_VERSION, Choice, Frozen, Round
+from agent.types import SCHEMA_VERSION, Choice, Frozen, Round, majority
 
 # Where a review comes from: the run's sample, or a queue of pairs selected by their annotations.
 Source = Literal["sample", "queue"]
@@ -78,6 +80,51 @@ def read_reviews(path: Path, *, blind: bool = False) -> list[Review]:
 def read_verdicts(path: Path) -> dict[str, Review]:
     """Return a review of each labelled pair: a review with label 0 if there is one. Raises as `read_reviews` does."""
     return {review.id: review for label in (1, 0) for review in read_reviews(path) if review.label == label}
+
+
+@dataclass(frozen=True)
+class Votes:
+    """The labels of first reviews: by reviewer and pair, and of the first reviewer of each pair.
+
+    A label is None if the reviewer could not decide, or if the review was not blind.
+    """
+
+    by_reviewer: Mapping[str, Mapping[str, int | None]]
+    first: Mapping[str, int | None]
+
+    def decide(self, ids: Collection[str]) -> Verdicts:
+        """Return the verdict on each pair: the majority of the reviewers who reviewed all pairs.
+
+        Without such a reviewer, the first review of each pair decides. Otherwise, a second reviewer could review only
+        the pairs that the first reviewer called wrong.
+        """
+        names = {name for name, labels in self.by_reviewer.items() if labels.keys() & set(ids)}
+        complete = {name for name in names if self.by_reviewer[name].keys() >= set(ids)}
+        counted = [self.by_reviewer[name] for name in complete] or [self.first]
+        return Verdicts(
+            labels={pair_id: majority(labels[pair_id] for labels in counted) for pair_id in ids},
+            reviewers=tuple(sorted(complete or names)),
+            ignored=tuple(sorted(names - complete)) if complete else (),
+        )
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Labels of pairs, None if there is no verdict. The reviewers who count, and those who reviewed too few pairs."""
+
+    labels: Mapping[str, int | None]
+    reviewers: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+def read_votes(path: Path) -> Votes:
+    """Read the first review of each reviewer and pair. Raises as `read_reviews` does."""
+    votes, first = defaultdict[str, dict[str, int | None]](dict), dict[str, int | None]()
+    for review in iterate_reviews(path):
+        label = review.label if review.blind else None
+        votes[review.reviewer].setdefault(review.id, label)
+        first.setdefault(review.id, label)
+    return Votes(votes, first)
 
 
 def iterate_reviews(path: Path) -> Iterator[Review]:

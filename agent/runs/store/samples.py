@@ -6,7 +6,7 @@ import hashlib
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,7 @@ from agent.datasets.encoding import dumps
 from agent.errors import RunFolderError, UsageError
 from agent.runs.store.annotations import LabelStatus, find_majority_round, get_status
 from agent.runs.store.files import read_document, replacing
-from agent.runs.store.strata import assign_cells, hash_strata, stratify
+from agent.runs.store.strata import Stratum, assign_cells, hash_strata, stratify
 from agent.types import SCHEMA_VERSION, Annotation, Count, Frozen
 
 Value = str | int | None
@@ -53,12 +53,13 @@ class SampledStratum(Frozen):
 
 
 class Draw(Frozen):
-    """The time and the fingerprint of a sample with strata by evidence, and the options with which it was drawn."""
+    """A draw of a sample with strata by evidence. `reviewed_before` of its pairs had a review when it was drawn."""
 
     seed: int
     size: int
     fingerprint: str
     at: AwareDatetime
+    reviewed_before: Count = 0
 
 
 class ReviewSample(Frozen):
@@ -126,7 +127,7 @@ def draw_sample(annotations: Iterable[Annotation], by: Sequence[str], n: int, se
         UsageError: a field is unknown, there are no annotations, or `n` is smaller than the number of strata.
     """
     if tuple(by) == (EVIDENCE,):
-        return _draw_by_evidence(annotations, n, seed)
+        return draw_from_strata(stratify(assign_cells(annotations)), n, seed)
     for name in by:
         if name not in FIELDS:
             raise UsageError(f"cannot stratify by {name!r}. Choose {EVIDENCE} alone, or from {', '.join(FIELDS)}.")
@@ -153,12 +154,16 @@ def draw_sample(annotations: Iterable[Annotation], by: Sequence[str], n: int, se
     )
 
 
-def _draw_by_evidence(annotations: Iterable[Annotation], n: int, seed: int) -> ReviewSample:
-    strata = stratify(assign_cells(annotations))
+def draw_from_strata(strata: Sequence[Stratum], n: int, seed: int) -> ReviewSample:
+    """Draw a simple random sample of the pairs in strata by evidence. It overlaps with other samples only by chance.
+
+    Raises:
+        UsageError: there are no strata.
+    """
     if not strata:
         raise UsageError("the run has no labels yet, so no sample can be drawn")
     ids = (pair_id for stratum in strata for pair_id in stratum.labels)
-    drawn = frozenset(heapq.nsmallest(n, ids, key=lambda pair_id: _hash_pair(seed, "draw", pair_id)))
+    drawn = frozenset(heapq.nsmallest(n, ids, key=lambda pair_id: _hash_pair(seed, EVIDENCE, pair_id)))
     return ReviewSample(
         seed=seed,
         by=(EVIDENCE,),
@@ -174,8 +179,8 @@ def _draw_by_evidence(annotations: Iterable[Annotation], n: int, seed: int) -> R
     )
 
 
-def replace_sample(path: Path, sample: ReviewSample) -> ReviewSample:
-    """Write a new sample, and return it. Its draws are those of the sample that it replaces, and its own if it has any.
+def replace_sample(path: Path, sample: ReviewSample, reviewed: Collection[str] = ()) -> ReviewSample:
+    """Write a new sample, and return it with all draws so far. `reviewed` contains the ids of pairs that have a review.
 
     Raises:
         StorageError: the file cannot be written. An earlier file is unchanged.
@@ -185,9 +190,16 @@ def replace_sample(path: Path, sample: ReviewSample) -> ReviewSample:
     except RunFolderError:
         earlier = None
     draws = () if earlier is None else earlier.draws
-    if sample.strata_sha256 is not None:
-        now = datetime.now(UTC)
-        draws += (Draw(seed=sample.seed, size=sample.size, fingerprint=sample.fingerprint, at=now),)
+    if sample.strata_sha256 is not None and (not draws or draws[-1].fingerprint != sample.fingerprint):
+        draws += (
+            Draw(
+                seed=sample.seed,
+                size=sample.size,
+                fingerprint=sample.fingerprint,
+                at=datetime.now(UTC),
+                reviewed_before=len(set(reviewed) & set(sample.shuffle_ids())),
+            ),
+        )
     sample = sample.model_copy(update={"draws": draws})
     write_sample(path, sample)
     return sample
@@ -241,7 +253,7 @@ def is_stale(sample: ReviewSample, annotations: Iterable[Annotation]) -> bool:
     With strata by evidence, also whether the file was changed.
     """
     if sample.by == (EVIDENCE,):
-        fresh = _draw_by_evidence(annotations, sample.size, sample.seed)
+        fresh = draw_from_strata(stratify(assign_cells(annotations)), sample.size, sample.seed)
         return (fresh.strata, fresh.strata_sha256) != (sample.strata, sample.strata_sha256)
     keys = compute_stratum_keys(annotations, sample.by)
     sampled_strata = {tuple(stratum.key.get(name) for name in sample.by): stratum for stratum in sample.strata}

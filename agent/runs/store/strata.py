@@ -13,7 +13,7 @@ from agent.datasets.encoding import dumps
 from agent.runs.store.annotations import LabelStatus, find_majority_round, get_status
 from agent.types import Annotation
 
-_EVIDENCE_NAMES = "test agrees", "decided by reading", "no test ran", "test disagrees"
+_EVIDENCE_NAMES = "test agrees", "decided by reading", "test without verdict", "test disagrees"
 _SETTING_NAMES = "own module", "alone", "stand-ins"
 MAX_STRATA = 8
 MIN_SHARE = 0.02
@@ -57,10 +57,12 @@ class Stratum:
     @property
     def name(self) -> str:
         """The cells, as in `test agrees, alone, label 1`."""
-        return " or ".join(
-            f"{_EVIDENCE_NAMES[cell.evidence]}, {_SETTING_NAMES[cell.setting]}, label {cell.label}"
-            for cell in self.cells
-        )
+        return " or ".join(map(_format_cell, self.cells))
+
+
+def _format_cell(cell: Cell) -> str:
+    place = "" if cell.evidence is Evidence.READING else f"{_SETTING_NAMES[cell.setting]}, "
+    return f"{_EVIDENCE_NAMES[cell.evidence]}, {place}label {cell.label}"
 
 
 def find_cell(annotation: Annotation) -> Cell | None:
