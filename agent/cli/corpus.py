@@ -12,6 +12,7 @@ from agent.cli.corpus_options import (
     CandidatesOptions,
     CodeOptions,
     DecontaminateOptions,
+    EquivalentsOptions,
     FillOptions,
     Force,
     MutateOptions,
@@ -149,6 +150,29 @@ def mutate(
     that survive are listed in FILE.removed.jsonl.
     """
     from agent.cli.corpus_mutate import run
+
+    run(source, out, options)
+
+
+@app.command()
+@add_options
+def equivalents(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CODES|BENCHMARK", help="File of snippets, or a benchmark or run as in `agent retrieval run`."
+        ),
+    ],
+    out: OutFile,
+    *,
+    options: EquivalentsOptions,
+) -> None:
+    """Group Python functions that return the same results for the same inputs.
+
+    Nothing is labelled: a person decides whether the functions of a group are equally right. Functions without a group
+    are listed in FILE.removed.jsonl with the reason.
+    """
+    from agent.cli.corpus_equivalents import run
 
     run(source, out, options)
 

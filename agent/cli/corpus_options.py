@@ -73,6 +73,22 @@ class MutateOptions(ReplayOptions):
 
 
 @dataclass(frozen=True)
+class EquivalentsOptions(ReplayOptions):
+    """Options for `agent corpus equivalents`."""
+
+    pairs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write queries with functions that are equivalent to relevant ones (.jsonl)."
+        ),
+    ] = None
+    codes: Codes = None
+    split: Split = None
+    field_map: Map = None
+    force: Force = False
+
+
+@dataclass(frozen=True)
 class StackExchangeOptions:
     """Options for `agent corpus stackexchange`."""
 

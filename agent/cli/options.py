@@ -332,7 +332,12 @@ class ReviewOptions(PageOptions):
             help="Kind of pairs to review instead of a sample, in order to correct labels. Repeatable.",
         ),
     ] = None
-    only: Annotated[Literal["generated"] | None, typer.Option(help="Review only matches with generated code.")] = None
+    only: Annotated[
+        Literal["generated", "equivalents"] | None,
+        typer.Option(
+            help="Review only matches with generated code, or the proposed pairs of `agent corpus equivalents`."
+        ),
+    ] = None
     limit: Annotated[int | None, typer.Option(min=1, help="Review only the first N pairs of the --queue.")] = None
     blind: Annotated[bool, typer.Option(help="Hide the label and the evidence until you commit a review.")] = True
 

@@ -210,6 +210,10 @@ def judge(
             min=1, help="Number of top results to judge for each query and searcher. Ties with the last are included."
         ),
     ] = 10,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File of `agent corpus equivalents --pairs` with more pairs to judge."),
+    ] = None,
     without: Without = None,
     dry_run: Annotated[
         bool,
@@ -224,4 +228,4 @@ def judge(
     """
     from agent.cli.retrieval_judge import run
 
-    run(folder, depth, tuple(without or ()), options, dry_run=dry_run)
+    run(folder, depth, pairs, tuple(without or ()), options, dry_run=dry_run)

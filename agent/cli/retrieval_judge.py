@@ -37,7 +37,9 @@ from agent.retrieval.scores import score_folder
 from agent.text import build_table, plural
 
 
-def run(folder: Path, depth: int, without: tuple[str, ...], options: PoolOptions, *, dry_run: bool) -> None:
+def run(
+    folder: Path, depth: int, proposed: Path | None, without: tuple[str, ...], options: PoolOptions, *, dry_run: bool
+) -> None:
     """Pool unjudged search results, annotate them, write the judgements, and print how the metrics change.
 
     A dry run only prints an estimate.
@@ -51,7 +53,7 @@ def run(folder: Path, depth: int, without: tuple[str, ...], options: PoolOptions
     with open_for_writing(folder) as retrieval:
         if not retrieval.rankings:
             raise UsageError(f"{folder} has no rankings. Create them with: agent retrieval run BENCHMARK -o {folder}")
-        pool = collect_pool(retrieval, retrieval.reopen_benchmark(), depth)
+        pool = collect_pool(retrieval, retrieval.reopen_benchmark(), depth, proposed)
         if pool.new and not dry_run:
             pool.write(folder / POOL)
     print_text(console, f"{plural(pool.pairs, 'pair')} in {folder / POOL}, {len(pool.new):,} of them new")
@@ -111,7 +113,7 @@ def _build_document(
     pairs: int, annotator: AnnotatorJudgements, before: RetrievalScores | None, after: RetrievalScores | None
 ) -> dict[str, Any]:
     """Build the JSON output: the number of judgements by outcome, and each searcher's metrics before and after."""
-    judgements = {name: value for name, value in vars(annotator).items() if name != "grades"}
+    judgements = {name: value for name, value in vars(annotator).items() if name not in ("grades", "reviewed")}
     judged = sum(judgements[name] for name in ("relevant", "irrelevant", "undecided", "no_intent", "errors"))
     queries = {"before": before.scored if before else 0, "after": after.scored if after else 0}
     # judgements are never removed, so a query that was averaged before is still averaged afterwards
@@ -122,6 +124,7 @@ def _build_document(
             for metric, value in searcher.values.items():
                 means = changes.setdefault(searcher.searcher, {}).setdefault(metric, {"before": None, "after": None})
                 means[when] = value.mean
+    judgements["reviewed"] = len(annotator.reviewed)
     return {"pool": pairs, **judgements, "pending": pairs - judged, "queries": queries, "searchers": changes}
 
 

@@ -36,24 +36,28 @@ class CallResult(NamedTuple):
 class Calls:
     """The results of a function. They are empty unless the status is `RAN`.
 
-    `changed` is the number of inputs whose expected outcome is `value` and whose result differs.
+    `changed` is the number of inputs whose expected outcome is `value` and whose result differs. `shared` has a digest
+    for each shared input, between spaces. A digest is empty without a result. It starts with `=` if the outcome is
+    `same`.
     """
 
     status: str
     results: tuple[CallResult, ...] = ()
     changed: int = 0
+    shared: str = ""
 
 
 @dataclass(frozen=True)
 class CallTask:
     """Functions to call with the same inputs. Without inputs, there is one function, and inputs are chosen for it.
 
-    `like` is code with the arguments of the functions, and with examples in its docstring. `expected` contains the
-    outcome and the digest for each input. With it, only the first different result of each outcome is reported.
+    `like` is code with the arguments of the functions, and with examples in its docstring. Without it, each function is
+    called with the inputs that all functions with as many arguments share. `expected` contains the outcome and the
+    digest for each input. With it, only the first different result of each outcome is reported.
     """
 
     functions: Sequence[str]
-    like: str
+    like: str | None
     inputs: Sequence[str] | None = None
     expected: Sequence[tuple[str, str]] | None = None
 
@@ -76,7 +80,7 @@ async def run_tasks(session: SandboxSession, tasks: Sequence[CallTask], environm
     )
     result = await session.run(job)
     if result.clean:
-        calls = _read_calls(result.records, len(tasks))
+        calls = _read_calls(result.records, tasks)
         if all(len(own) == len(task.functions) for own, task in zip(calls, tasks, strict=True)):
             return calls
     await session.renew()
@@ -87,15 +91,18 @@ async def run_tasks(session: SandboxSession, tasks: Sequence[CallTask], environm
     return [calls for half in halves for calls in await run_tasks(session, half, environment)]
 
 
-def _read_calls(records: Sequence[ReportLine], tasks: int) -> list[list[Calls]]:
-    calls: list[list[Calls]] = [[] for _ in range(tasks)]
+def _read_calls(records: Sequence[ReportLine], tasks: Sequence[CallTask]) -> list[list[Calls]]:
+    calls: list[list[Calls]] = [[] for _ in tasks]
     results: list[CallResult] = []
     for record in records:
         if record.kind == "result":
             results.append(CallResult(record.name, record.outcome, record.error_type, record.message))
         elif record.kind == "function":
             status = record.outcome if record.outcome in _STATUSES else DIED
-            own = tuple(results) if status == RAN else ()
-            calls[int(record.name)].append(Calls(status, own, int(record.error_type or 0)))
+            own, number = tuple(results) if status == RAN else (), int(record.name)
+            if tasks[number].like is None:
+                calls[number].append(Calls(status, shared="".join(result.text for result in own)))
+            else:
+                calls[number].append(Calls(status, own, int(record.error_type or 0)))
             results = []
     return calls

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from agent.corpus.calls import RAN, Calls, CallTask, run_tasks
+from agent.corpus.calls import RAN, CallResult, Calls, CallTask, run_tasks
 from agent.corpus.labelled import LabelledPair
 from agent.corpus.output import CorpusWriter
 from agent.datasets.mutants import MUTANT, MutantRecord
@@ -29,7 +30,7 @@ from agent.sandbox.session import SandboxSession
 from agent.streams import run_concurrently
 from agent.types import CaseOutcome, Cause, Pair, Status, TestReport
 
-SURVIVED, NOT_RUN = "survived", "not run"
+SURVIVED, SELDOM, NOT_RUN = "survived", "seldom different", "not run"
 _MAX_EVIDENCE = 200
 _MIN_CHANGED = 0.1
 """Minimum share of the informative results that a killed mutant changes. Rare differences are often side cases."""
@@ -53,7 +54,8 @@ class Verdict:
 class Checked:
     """A snippet, in the formatting of its mutants, and what its check says about them.
 
-    `reason` says why there is no check, and is empty otherwise. `source` is the snippet in its own formatting.
+    `reason` says why there is no check, and is empty otherwise. `source` is the snippet in its own formatting. Inputs
+    are chosen for it unless `inputs` has some. `results` are those of the snippet.
     """
 
     pair: Pair
@@ -61,6 +63,8 @@ class Checked:
     source: str = ""
     uses_numpy: bool = False
     verdicts: Sequence[Verdict] = ()
+    inputs: Sequence[str] | None = None
+    results: Sequence[CallResult] = ()
 
 
 @dataclass
@@ -129,6 +133,15 @@ async def mutate_codes(
     Raises:
         UsageError: the packages for all programs cannot be installed.
     """
+    async with aclosing(check_items(_prepare(items), backend, limit=limit, concurrency=concurrency)) as results:
+        async for checked in results:
+            yield checked
+
+
+async def check_items(
+    items: Iterable[Checked], backend: SandboxBackend, *, limit: int, concurrency: int
+) -> AsyncGenerator[Checked, None]:
+    """Check the mutants of the items without a `reason`, as `mutate_codes` does."""
 
     async def check(batch: Sequence[Checked]) -> list[Checked]:
         session = SandboxSession(backend)
@@ -139,7 +152,7 @@ async def mutate_codes(
         finally:
             await session.close()
 
-    batches = _make_batches(_prepare(items))
+    batches = _make_batches(items)
     async for batch in run_concurrently(batches, check, concurrency=concurrency, ordered=True):
         for checked in batch:
             yield checked
@@ -191,7 +204,7 @@ async def _check_batch(session: SandboxSession, batch: Sequence[Checked], limit:
     key = None if environment is None else environment.key
     checked = {item.pair.id: item for item in batch}
     items = [item for item in batch if not item.reason]
-    chosen = await run_tasks(session, [CallTask([item.pair.code], item.source) for item in items], key)
+    chosen = await run_tasks(session, [CallTask([item.pair.code], item.source, item.inputs) for item in items], key)
     mutated = list[tuple[Checked, Calls, list[Mutation]]]()
     for item, (right,) in zip(items, chosen, strict=True):
         reason, pair = right.status, item.pair
@@ -205,7 +218,7 @@ async def _check_batch(session: SandboxSession, batch: Sequence[Checked], limit:
             checked[item.pair.id] = replace(item, reason="flaky")
         else:
             verdicts = [_judge_calls(mutant, calls, right) for mutant, calls in zip(mutants, others, strict=True)]
-            checked[item.pair.id] = replace(item, verdicts=verdicts)
+            checked[item.pair.id] = replace(item, verdicts=verdicts, results=right.results)
     return [*checked.values()]
 
 
@@ -229,7 +242,7 @@ def _judge_calls(mutant: Mutation, calls: Calls, right: Calls) -> Verdict:
             expected = right.results[int(result.input)]
             shown = expected.input.replace("\n", ", ")[:_MAX_EVIDENCE]
             evidence = {"input": shown, "right": expected.text, "mutant": result.text}
-            reason = "" if calls.changed >= _MIN_CHANGED * informative else "seldom different"
+            reason = "" if calls.changed >= _MIN_CHANGED * informative else SELDOM
             return Verdict(mutant, reason, evidence, crashes=outcome == "raised")
     return Verdict(mutant, "timed out" if "timeout" in by_outcome else "out of memory" if by_outcome else SURVIVED)
 

@@ -14,7 +14,7 @@ from agent.errors import InputError
 from agent.types import Frozen
 
 EQUIVALENT = "equivalent"
-"""The name of the field of a proposed pair with the relevant snippet (`of`), the `group` and its `evidence`."""
+"""The name of the field with the `EquivalentRecord`."""
 
 
 class SampleCall(Frozen):
@@ -41,8 +41,8 @@ class GroupMember(Frozen):
 class EquivalenceGroup(Frozen):
     """Functions that agree on all inputs for which they return. Each pair of them was compared.
 
-    `inputs` were shared by all members. `informative` is the number of inputs for which all members return a value that
-    is neither None nor an argument. `outputs` is the number of different ones.
+    `inputs` is the number of inputs for which all members return. `informative` is the number of these inputs with a
+    value other than None and the arguments, and `outputs` is the number of different values.
     """
 
     id: str
@@ -50,6 +50,14 @@ class EquivalenceGroup(Frozen):
     inputs: int
     informative: int
     outputs: int
+    evidence: tuple[SampleCall, ...]
+
+
+class EquivalentRecord(Frozen):
+    """Why a pair was proposed: its code is in a `group` with the relevant snippet whose id is `of`."""
+
+    of: str
+    group: str
     evidence: tuple[SampleCall, ...]
 
 

@@ -11,27 +11,29 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agent.datasets.benchmark import Benchmark, Grades
 from agent.datasets.encoding import dumps
+from agent.datasets.groups import EQUIVALENT, EquivalenceGroup, EquivalentRecord
 from agent.datasets.reading import read_dataset
-from agent.errors import RunFolderError
+from agent.errors import RunFolderError, UsageError
 from agent.retrieval.aroma import AromaJudge
 from agent.retrieval.folder import JUDGED, JUDGEMENTS, JUDGEMENTS_TREC, LABEL_RESULTS, POOL, RetrievalFolder, format_row
 from agent.retrieval.rankings import encode_id, read_trec
 from agent.retrieval.results import LabelSource
 from agent.runs.store import files
 from agent.runs.store.files import replacing
+from agent.runs.store.reviews import read_verdicts
 from agent.runs.store.run_view import get_variant_and_model, load_run
 from agent.text import plural
 from agent.types import Progress
 
-# The name of the judge for labels from `qrels.tsv`.
-BENCHMARK = "benchmark"
+# The names of the judges for labels from `qrels.tsv`, and from reviews of proposed pairs.
+BENCHMARK, REVIEW = "benchmark", "review"
 
 
 def rank_top_codes(scores: Mapping[str, float], depth: int) -> dict[str, int]:
@@ -63,19 +65,24 @@ class JudgingPool:
             file.writelines((self.existing, *self.new))
 
 
-def collect_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> JudgingPool:
+def collect_pool(
+    folder: RetrievalFolder, benchmark: Benchmark, depth: int, proposed: Path | None = None
+) -> JudgingPool:
     """Collect unjudged results from the top `depth` of each searcher's ranking. Does not write the pool.
 
     New pairs are sorted by query (in the benchmark's order), and then by best rank. The `meta` of a pair contains the
-    query id, the code id, and the rank of the snippet in each searcher's ranking. Pairs that are already in the pool
+    query id, the code id, and the rank of the snippet in each searcher's ranking. The unjudged pairs of the file
+    `proposed` (see `propose_pairs`) come first, and keep their other `meta` fields. Pairs that are already in the pool
     never change. Blank snippets are skipped.
 
     Raises:
-        InputError: a ranking or the pool is malformed, or a ranking contains an id that is not in the benchmark.
+        InputError: a file is malformed, or a ranking contains an id that is not in the benchmark.
         RunFolderError: the pool belongs to another benchmark.
+        UsageError: `proposed` belongs to another benchmark.
     """
     path = folder.path / POOL
-    existing = _read_pool_ids(path, benchmark)
+    remedy = f"To start over, move this file and {folder.path / JUDGED} elsewhere"
+    existing = _read_pairs(path, benchmark, RunFolderError, remedy) if path.exists() else {}
 
     def check(query: str, code: str) -> None:
         if query not in benchmark.queries or code not in benchmark.codes:
@@ -88,43 +95,78 @@ def collect_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> J
             for code, rank in rank_top_codes(scores, depth).items():
                 if code not in grades and (query, code) not in existing and benchmark.codes[code].strip():
                     new_codes[query].setdefault(code, {})[searcher] = rank
+    remedy = "Pass a file that `agent corpus equivalents` wrote for the benchmark of this folder"
+    fields = _read_pairs(proposed, benchmark, UsageError, remedy) if proposed else {}
+    for query, code in fields.keys() - existing.keys():
+        if code not in benchmark.grades.get(query, {}):
+            new_codes[query].setdefault(code, {})
     lines = [
-        {
-            "id": "/".join(encode_id(name).replace("/", "%2F") for name in (query, code)),
-            "query": benchmark.queries[query],
-            "code": benchmark.codes[code],
-            "language": benchmark.language,
-            "meta": {"query_id": query, "code_id": code, "found_by": ranks},
-        }
+        _build_line(benchmark, query, code, {**fields.get((query, code), {}), "found_by": ranks})
         for query, codes in new_codes.items()
-        for code, ranks in sorted(codes.items(), key=lambda item: min(item[1].values()))
+        for code, ranks in sorted(codes.items(), key=lambda item: (min(item[1].values(), default=0), item[0]))
     ]
     new = [dumps(line) + b"\n" for line in lines]
     return JudgingPool(path.read_bytes() if existing else b"", new, len(existing) + len(new))
 
 
-def _read_pool_ids(path: Path, benchmark: Benchmark) -> set[tuple[str, str]]:
-    """Return the query id and code id of each pair in the pool."""
-    ids = set[tuple[str, str]]()
-    for pair in read_dataset([path]) if path.exists() else ():
+def _build_line(benchmark: Benchmark, query: str, code: str, meta: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "id": "/".join(encode_id(name).replace("/", "%2F") for name in (query, code)),
+        "query": benchmark.queries[query],
+        "code": benchmark.codes[code],
+        "language": benchmark.language,
+        "meta": {"query_id": query, "code_id": code, **meta},
+    }
+
+
+def propose_pairs(benchmark: Benchmark, groups: Iterable[EquivalenceGroup]) -> Iterator[dict[str, Any]]:
+    """Iterate over the pairs of a query and an unjudged snippet that is equivalent to a relevant one.
+
+    The pairs have the format of the pool, and are in the benchmark's order. The field `equivalent` of `meta` is an
+    `EquivalentRecord`. A pair is proposed once.
+    """
+    groups_of: dict[str, list[EquivalenceGroup]] = {}
+    for group in groups:
+        for member in group.members:
+            groups_of.setdefault(member.id, []).append(group)
+    for query in benchmark.queries:
+        grades = benchmark.grades.get(query, {})
+        proposed = dict[str, dict[str, Any]]()
+        for relevant in (code for code, grade in grades.items() if grade > 0):
+            for group in groups_of.get(relevant, ()):
+                record = EquivalentRecord(of=relevant, group=group.id, evidence=group.evidence).model_dump(mode="json")
+                for member in group.members:
+                    if member.id not in grades:
+                        proposed.setdefault(member.id, {EQUIVALENT: record, **member.meta})
+        for code, meta in proposed.items():
+            yield _build_line(benchmark, query, code, meta)
+
+
+def _read_pairs(
+    path: Path, benchmark: Benchmark, error: type[UsageError | RunFolderError], remedy: str
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the `meta` of each pair of a file in the format of the pool, by query id and code id."""
+    pairs = dict[tuple[str, str], dict[str, Any]]()
+    for pair in read_dataset([path]):
         query, code = str(pair.meta.get("query_id")), str(pair.meta.get("code_id"))
         if (benchmark.queries.get(query), benchmark.codes.get(code)) != (pair.query, pair.code):
             cause = f"pair {pair.id[:80]!r} does not match the benchmark, because the file was modified"
-            remedy = f"To start over, move this file and {path.parent / JUDGED} elsewhere."
-            raise RunFolderError(f"{path}: {cause}. {remedy}")
-        ids.add((query, code))
-    return ids
+            raise error(f"{path}: {cause}. {remedy}.")
+        pairs[query, code] = {name: value for name, value in pair.meta.items() if name not in ("query_id", "code_id")}
+    return pairs
 
 
 @dataclass(frozen=True)
 class AnnotatorJudgements:
     """The annotator's judgements of the pool.
 
-    `judge` has the form VARIANT/MODEL. `grades` maps query ids to grades. The other fields count pairs by outcome.
+    `judge` has the form VARIANT/MODEL. `grades` maps query ids to grades. `reviewed` contains the query id and the code
+    id of each proposed pair whose grade comes from a review. The other fields count pairs by outcome.
     """
 
     judge: str = "nobody"
     grades: Mapping[str, Grades] = field(default_factory=dict)
+    reviewed: Set[tuple[str, str]] = frozenset()
     relevant: int = 0
     irrelevant: int = 0
     undecided: int = 0
@@ -135,22 +177,32 @@ class AnnotatorJudgements:
 def read_annotator_judgements(folder: RetrievalFolder) -> AnnotatorJudgements:
     """Read the majority labels (0 or 1) from the folder's annotation run.
 
+    If people have reviewed a proposed pair, their label is used.
+
     Raises:
         RunFolderError: the run is damaged.
     """
     if not (folder.path / JUDGED / files.ANNOTATIONS).exists():
         return AnnotatorJudgements()
     grades: dict[str, dict[str, int]] = {}
+    reviews = read_verdicts(folder.path / JUDGED / files.REVIEWS)
+    reviewed = set[tuple[str, str]]()
     with load_run(folder.path / JUDGED) as view:
         labels = {label.id: label for label in view.index.iterate_labels()}
         for pair in view.pairs():
-            if pair.id in labels and (label := labels[pair.id].label) is not None:
-                grades.setdefault(str(pair.meta.get("query_id")), {})[str(pair.meta.get("code_id"))] = label
+            query, code = str(pair.meta.get("query_id")), str(pair.meta.get("code_id"))
+            label = labels[pair.id].label if pair.id in labels else None
+            if EQUIVALENT in pair.meta and pair.id in reviews:
+                label = reviews[pair.id].label
+                reviewed.add((query, code))
+            if label is not None:
+                grades.setdefault(query, {})[code] = label
         variant, models = get_variant_and_model(view.manifest)
     outcomes = Counter(label.status for label in labels.values())
     return AnnotatorJudgements(
         judge=f"{variant}/{models}",
         grades=grades,
+        reviewed=reviewed,
         relevant=outcomes["1"],
         irrelevant=outcomes["0"],
         undecided=outcomes["undecided"],
@@ -175,8 +227,14 @@ def write_judgements(folder: RetrievalFolder, annotator: AnnotatorJudgements) ->
         StorageError: a file cannot be written. The earlier version is kept.
     """
     qrels = folder.read_grades()
+
+    def name_judge(query: str, code: str) -> str:
+        if code in qrels.get(query, {}):
+            return BENCHMARK
+        return REVIEW if (query, code) in annotator.reviewed else annotator.judge
+
     rows = [
-        (query, code, grade, BENCHMARK if code in qrels.get(query, {}) else annotator.judge)
+        (query, code, grade, name_judge(query, code))
         for query, grades in merge_grades(qrels, annotator.grades).items()
         for code, grade in grades.items()
     ]

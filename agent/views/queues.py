@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from pydantic import ValidationError
+
+from agent.datasets.groups import EQUIVALENT, EquivalentRecord
 from agent.errors import UsageError
 from agent.retrieval.reviewed import shuffle
 from agent.runs.store import files
@@ -19,7 +22,7 @@ from agent.runs.store.samples import ReviewSample, draw_sample, is_stale, read_s
 from agent.text import plural
 from agent.types import GENERATED, Annotation
 
-QueueKind = Literal["undecided", "disputed", "generated"]
+QueueKind = Literal["undecided", "disputed", "generated", "equivalents"]
 KINDS: tuple[QueueKind, ...] = get_args(QueueKind)
 DEFAULT_SIZE, DEFAULT_BY, DEFAULT_SEED = 100, ("decided_by", "label"), 0
 
@@ -65,7 +68,8 @@ def build_queue(
     `pairs` contains one sequence per pair, with an annotation for each round. The `undecided` queue contains pairs
     without a label (undecided, tied over rounds, or failed). The `disputed` queue contains pairs whose label
     contradicts the test outcome, and pairs whose rounds or reviewers disagree. The `generated` queue contains the
-    matches whose code a model wrote. All queues keep the order of `pairs`.
+    matches whose code a model wrote. The `equivalents` queue contains the pairs that `agent corpus equivalents`
+    proposed. All queues keep the order of `pairs`.
     """
     review_labels: dict[str, set[int]] = {}
     for review in reviews:
@@ -109,10 +113,20 @@ def _find_generated(rounds: Sequence[Annotation], _review_labels: Set[int]) -> l
     return ["the code is generated"] if label == 1 and rounds[0].meta.get("source") == GENERATED else []
 
 
+def _find_equivalents(rounds: Sequence[Annotation], _review_labels: Set[int]) -> list[str]:
+    try:
+        record = EquivalentRecord.model_validate(rounds[0].meta.get(EQUIVALENT))
+    except ValidationError:
+        return []
+    calls = [f"{call.input} gives {call.output}" for call in record.evidence]
+    return [f"the code behaves like the relevant code {record.of}", *calls]
+
+
 _FINDERS: Mapping[QueueKind, Callable[[Sequence[Annotation], Set[int]], list[str]]] = {
     "undecided": _find_undecided,
     "disputed": _find_disputes,
     "generated": _find_generated,
+    "equivalents": _find_equivalents,
 }
 """For each kind, a function that returns the reasons to review a pair. A pair without reasons is not in the queue."""
 

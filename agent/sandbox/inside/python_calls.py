@@ -1,6 +1,7 @@
 """Calls functions with many inputs and reports the results in a canonical form.
 
 The job's program is a JSON list of tasks (see `CallTask`). A function for which inputs are chosen runs twice.
+A function with shared inputs runs once, and only the digests of its results are reported.
 
 This process never executes a snippet. Each function runs in a fork that cannot fork, without the report's descriptor,
 and in a new folder with the same files. A fork returns its results in shared memory, so none of its descriptors leads
@@ -9,6 +10,7 @@ no others.
 """
 
 from __future__ import annotations
+import __future__
 
 import datetime
 import decimal
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from agent.sandbox.inside.python_inputs import OLD, POOL, Signature, Unfit
+    from agent.sandbox.inside.python_inputs import OLD, POOL, Signature, Unfit, list_shared_inputs
 
     Result = tuple[str, str, str]
 
@@ -46,7 +48,7 @@ SLOW_SECONDS = 0.05
 MAX_FUTILE, MAX_TIMEOUTS = 800, 4
 MAX_INFORMATIVE, MAX_OTHER, MIN_DISTINCT = 60, 20, 3
 MAX_ITEMS, MAX_NODES, MAX_DEPTH, MAX_CHARACTERS, MAX_TEXT = 50, 400, 6, 2000, 200
-MEMORY = 1 << 20
+MEMORY, MAX_PART = 1 << 20, 8000
 FOLDER = "values"
 TIMEOUT = "timeout", "no result within the time limit"
 FILES = {
@@ -153,14 +155,16 @@ class Caller:
                 imported = import_module(module) if module else None
                 namespace[name] = getattr(imported, attribute) if module and attribute else imported or OLD[name]
             except (ImportError, AttributeError):
-                raise Unfit("unknown names") from None
+                if signature.strict:
+                    raise Unfit("unknown names") from None
         for name in ("random", "numpy.random"):
             if name in sys.modules:  # otherwise, all forks would draw the same numbers
                 sys.modules[name].seed()
         self.armed = self.expired = False
         signal.signal(signal.SIGPROF, self.expire)
         signal.signal(signal.SIGALRM, self.expire)
-        exec(compile(code, "snippet", "exec", dont_inherit=True), namespace)
+        flags = 0 if signature.strict else __future__.annotations.compiler_flag  # annotations may contain unknown names
+        exec(compile(code, "snippet", "exec", flags, dont_inherit=True), namespace)
         function = namespace[signature.function.name]
         self.function = getattr(function, "fget", None) or getattr(function, "__func__", function)
 
@@ -276,7 +280,25 @@ def call_all(caller: Caller, inputs: list[str]) -> Iterator[Result]:
         yield input, outcome, text
 
 
-def run_fork(memory: mmap.mmap, code: str, signature: Signature, inputs: list[str] | None) -> None:
+def call_shared(caller: Caller) -> str:
+    """Return a digest for each shared input. It is empty without a result, and starts with `=` for None or an argument.
+
+    If numpy is not installed, the inputs that need it have no results.
+    """
+    inputs = list_shared_inputs(len(caller.signature.arguments))
+    usable = [input for input in inputs if "np" in VALUES or "np." not in input]
+    digests = {}
+    for input, outcome, text in call_all(caller, usable):
+        if outcome in ("value", "same") and ADDRESS.search(text) is None:
+            digests[input] = "=" * (outcome == "same") + digest_text(text, 3)
+    return " ".join([digests.get(input, "") for input in inputs])
+
+
+def digest_text(text: str, size: int) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()
+
+
+def run_fork(memory: mmap.mmap, code: str, signature: Signature, inputs: list[str] | None, shares: bool) -> None:
     """Call a function, and write the status and the results to the shared memory."""
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (FORK_CPU_SECONDS, FORK_CPU_SECONDS + 1))
@@ -286,11 +308,14 @@ def run_fork(memory: mmap.mmap, code: str, signature: Signature, inputs: list[st
     sys.stderr = io.StringIO()
     try:
         caller = Caller(code, signature)
-        rows = choose(caller) if inputs is None else [*call_all(caller, inputs)]
         parts = ["ran"]
-        for input, outcome, text in rows:
-            digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-            parts += [input, outcome, digest, text[:MAX_TEXT].replace("\0", "")]
+        if shares:
+            digests = call_shared(caller)
+            for start in range(0, len(digests), MAX_PART):
+                parts += ["", "", "", digests[start : start + MAX_PART]]
+        else:
+            for input, outcome, text in choose(caller) if inputs is None else call_all(caller, inputs):
+                parts += [input, outcome, digest_text(text, 8), text[:MAX_TEXT].replace("\0", "")]
     except Unfit as error:
         parts = [str(error)]
     except BaseException:
@@ -301,7 +326,7 @@ def run_fork(memory: mmap.mmap, code: str, signature: Signature, inputs: list[st
 
 
 def call_in_fork(
-    work: str, code: str, signature: Signature, inputs: list[str] | None
+    work: str, code: str, signature: Signature, inputs: list[str] | None, shares: bool
 ) -> tuple[str, list[tuple[str, ...]]]:
     """Return the status of a function, and rows of input, outcome, digest and description."""
     enter_folder(work)
@@ -311,7 +336,7 @@ def call_in_fork(
     if pid == 0:
         try:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-            run_fork(memory, code, signature, inputs)
+            run_fork(memory, code, signature, inputs, shares)
         finally:
             exit_process(0)
     is_timely = wait_for(pid)
@@ -368,18 +393,19 @@ def main(job: Any, emit: Callable[..., None]) -> None:
 
 
 def run_task(
-    work: str, functions: list[str], like: str, inputs: Any, expected: Any
+    work: str, functions: list[str], like: str | None, inputs: Any, expected: Any
 ) -> Iterator[tuple[str, list[Any], int]]:
     """Iterate over each function's status, its results as tuples of texts, and how many informative results changed."""
-    signature = Signature(like)
-    if signature.uses_numpy:
-        with suppress(ImportError):
-            VALUES["np"] = import_module("numpy")
-    warm_up()
+    shares = like is None
     for code in functions:
-        status, rows = call_in_fork(work, code, signature, inputs)
-        if inputs is None and status == "ran":
-            again = call_in_fork(work, code, signature, [row[0] for row in rows])
+        signature = Signature(like or code, strict=inputs is None and not shares)
+        if signature.uses_numpy or shares:
+            with suppress(ImportError):
+                VALUES["np"] = import_module("numpy")
+        warm_up()
+        status, rows = call_in_fork(work, code, signature, inputs, shares)
+        if inputs is None and not shares and status == "ran":
+            again = call_in_fork(work, code, signature, [row[0] for row in rows], shares)
             status, rows = again if again == (status, rows) else ("flaky", [])
         first: dict[str, tuple[str, ...]] = {}
         changed = 0

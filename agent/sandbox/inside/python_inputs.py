@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ast
 import builtins
+import random
 import re
 import symtable
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from functools import lru_cache
 from itertools import product
 
 TYPE_CHECKING = False
@@ -62,6 +64,8 @@ POOL = {
 }
 WIDTHS = {1: (200, 200), 2: (24, 6), 3: (10, 3), 4: (6, 1), 5: (4, 1)}
 """Numbers of values of the likely type and of each other type, by the number of arguments."""
+SHARES, MAX_SHARED, EMPTY = {1: 1.0, 2: 0.22, 3: 0.09}, 2500, ("''", "[]", "{}", "None")
+"""Shares of the values that shared inputs combine, by the number of arguments, and additional values."""
 HINTS = {
     "mapping": "d|dic|dict|dictionary|mapping|map|params|kwargs|options|config|obj|data|graph|tree|[a-z_]*(dict|map)",
     "list": "list|lst|array|arr|seq|sequence|iterable|items|values|elements|numbers|nums|words|lines|rows|matrix|l|xs"
@@ -110,16 +114,18 @@ class Signature:
 
     `arguments` are the attributes that a method reads from its receiver (`attributes`), and the parameters without
     defaults. `optional` are the parameters with defaults. `names` maps the global names that the snippet does not
-    define to their modules and attributes.
+    define to their modules and attributes. Without `strict`, `names` lacks unknown names, and a call that needs one
+    raises an exception.
 
     Raises:
         Unfit: the function cannot be called with inputs.
     """
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str, strict: bool = True) -> None:
+        self.strict = strict
         try:
             tree = ast.parse(code)
-            self.names = dict(find_names(code))
+            self.names = dict(find_names(code, strict))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise Unfit("does not parse") from None
         self.uses_numpy = not self.names.keys().isdisjoint(NUMPY)
@@ -172,6 +178,17 @@ def split_pool(kind: str, count: int) -> list[str]:
     return POOL[kind].split(" | ")[:count]
 
 
+@lru_cache
+def list_shared_inputs(count: int) -> list[str]:
+    """Return the inputs for all functions with this number of arguments."""
+    values = [*EMPTY]
+    for texts in POOL.values():
+        column = texts.split(" | ")
+        values += column[: round(len(column) * SHARES[count])]
+    rows = ["\n".join(row) for row in product(values, repeat=count)]
+    return rows if len(rows) <= MAX_SHARED else random.Random(1).sample(rows, MAX_SHARED)
+
+
 def find_attributes(function: ast.FunctionDef, receiver: str) -> list[str]:
     """Return the attributes that a method reads. A method that uses its receiver in any other way is unfit."""
     nodes = list(ast.walk(function))
@@ -189,8 +206,11 @@ def find_attributes(function: ast.FunctionDef, receiver: str) -> list[str]:
     return list(names)
 
 
-def find_names(code: str) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Iterate over the global names that a snippet reads but does not define, with their modules and attributes."""
+def find_names(code: str, strict: bool) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Iterate over the global names that a snippet reads but does not define, with their modules and attributes.
+
+    Unless `strict` is set, unknown names are skipped.
+    """
     tables = [symtable.symtable(code, "snippet", "exec")]
     defined = {symbol.get_name() for symbol in tables[0].get_symbols() if symbol.is_assigned() or symbol.is_imported()}
     for table in tables:
@@ -198,7 +218,8 @@ def find_names(code: str) -> Iterator[tuple[str, tuple[str, str]]]:
         for symbol in table.get_symbols():
             name = symbol.get_name()
             if symbol.is_global() and symbol.is_referenced() and name not in defined and not hasattr(builtins, name):
-                yield name, find_provider(code, name)
+                with nullcontext() if strict else suppress(Unfit):
+                    yield name, find_provider(code, name)
 
 
 def find_provider(code: str, name: str) -> tuple[str, str]:
