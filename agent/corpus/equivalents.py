@@ -19,7 +19,7 @@ from itertools import islice, zip_longest
 from typing import Any
 
 from agent.corpus.calls import RAN, Calls, CallTask, run_tasks
-from agent.corpus.mutate import NOT_RUN, SELDOM, SURVIVED, Checked, check_items
+from agent.corpus.mutate import NOT_RUN, OUT_OF_MEMORY, SELDOM, SURVIVED, TIMED_OUT, Checked, check_items
 from agent.datasets.groups import EquivalenceGroup, GroupMember, SampleCall
 from agent.errors import PairError
 from agent.languages.registry import Languages
@@ -180,9 +180,9 @@ def _prepare(pair: Pair, inputs: Sequence[str]) -> Checked:
 
 
 def _count_mutants(checked: Checked) -> tuple[int, int]:
-    """Return the number of mutants with results, and how many of them differ from the function."""
+    """Return the number of mutants that ran, and how many of them differ from the function. Timeouts are differences."""
     reasons = Counter(verdict.reason for verdict in checked.verdicts)
-    told_apart = reasons[""] + reasons[SELDOM]
+    told_apart = sum(reasons[reason] for reason in ("", SELDOM, TIMED_OUT, OUT_OF_MEMORY))
     return told_apart + reasons[SURVIVED], told_apart
 
 

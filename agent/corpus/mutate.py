@@ -31,6 +31,7 @@ from agent.streams import run_concurrently
 from agent.types import CaseOutcome, Cause, Pair, Status, TestReport
 
 SURVIVED, SELDOM, NOT_RUN = "survived", "seldom different", "not run"
+TIMED_OUT, OUT_OF_MEMORY = "timed out", "out of memory"
 _MAX_EVIDENCE = 200
 _MIN_CHANGED = 0.1
 """Minimum share of the informative results that a killed mutant changes. Rare differences are often side cases."""
@@ -244,7 +245,7 @@ def _judge_calls(mutant: Mutation, calls: Calls, right: Calls) -> Verdict:
             evidence = {"input": shown, "right": expected.text, "mutant": result.text}
             reason = "" if calls.changed >= _MIN_CHANGED * informative else SELDOM
             return Verdict(mutant, reason, evidence, crashes=outcome == "raised")
-    return Verdict(mutant, "timed out" if "timeout" in by_outcome else "out of memory" if by_outcome else SURVIVED)
+    return Verdict(mutant, TIMED_OUT if "timeout" in by_outcome else OUT_OF_MEMORY if by_outcome else SURVIVED)
 
 
 def find_passed(view: RunView) -> Iterator[tuple[Pair, int, str]]:
@@ -297,13 +298,13 @@ def _judge_report(mutant: Mutation, report: TestReport) -> Verdict:
     if report.status is Status.PASSED:
         return Verdict(mutant, SURVIVED)
     if report.status is Status.TIMEOUT:
-        return Verdict(mutant, "timed out")
+        return Verdict(mutant, TIMED_OUT)
     failed = [case for case in report.cases if case.cause is Cause.SNIPPET]
     sound = [case for case in failed if not case.message.startswith("MemoryError")]
     if report.cause is not Cause.SNIPPET or report.message or not failed:
         return Verdict(mutant, "broken program")
     if not sound:
-        return Verdict(mutant, "out of memory")
+        return Verdict(mutant, OUT_OF_MEMORY)
     case = min(sound, key=lambda case: case.outcome is not CaseOutcome.FAILED)
     evidence = {"case": case.name[:_MAX_EVIDENCE], "message": case.message[:_MAX_EVIDENCE]}
     return Verdict(mutant, "", evidence, crashes=case.outcome is not CaseOutcome.FAILED)

@@ -77,7 +77,13 @@ class Node:
 
 
 class Receiver:
-    """The `self` of a method."""
+    """The `self` of a method. Its description lacks the attributes that are still the `given` ones."""
+
+    __slots__ = "__dict__", "given"
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.given = given
+        vars(self).update(given)
 
 
 def describe(value: Any, depth: int = 0, nodes: list[None] | None = None) -> str:
@@ -92,6 +98,11 @@ def describe(value: Any, depth: int = 0, nodes: list[None] | None = None) -> str
         return "..."
     if hasattr(kind, "tolist") and hasattr(kind, "dtype"):
         return describe(value.tolist(), depth, nodes)
+    if kind is Receiver:
+        changed = {
+            key: own for key, own in vars(value).items() if key not in value.given or own is not value.given[key]
+        }
+        return "Receiver(%s)" % describe(changed, depth, nodes)
 
     def describe_all(items: Iterable[Any]) -> list[str]:
         return [describe(item, depth + 1, nodes) for item in islice(items, MAX_ITEMS)]
@@ -100,7 +111,8 @@ def describe(value: Any, depth: int = 0, nodes: list[None] | None = None) -> str
         return "{%s}" % ", ".join(sorted(": ".join(describe_all(item)) for item in islice(value.items(), MAX_ITEMS)))
     if isinstance(value, (set, frozenset)):
         return "{%s}" % ", ".join(sorted(describe_all(value)))
-    if isinstance(value, (list, tuple, range)) or name in ITERATORS or hasattr(kind, "__next__"):
+    is_iterator = name in ITERATORS or (hasattr(kind, "__next__") and not isinstance(value, io.StringIO))
+    if isinstance(value, (list, tuple, range)) or is_iterator:
         return "[%s]" % ", ".join(describe_all(value))
     return describe_atom(value, name) or "%s(%s)" % (name, describe(getattr(value, "__dict__", {}), depth, nodes))
 
@@ -182,8 +194,7 @@ class Caller:
         keywords = {name: eval(compile_input(text), VALUES) for name, text in options.items()}
         arguments = values
         if self.signature.is_method:
-            receiver, count = Receiver(), len(self.signature.attributes)
-            vars(receiver).update(zip(self.signature.attributes, values))
+            receiver, count = Receiver(dict(zip(self.signature.attributes, values))), len(self.signature.attributes)
             arguments = [receiver, *values[count:]]
             values, before = [*values, receiver], [*before, describe(receiver)]
         return self.observe(lambda: self.function(*arguments, **keywords), values, before)

@@ -1,0 +1,67 @@
+"""Functions that agree form cliques, and the search for pairs that agree misses none."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.corpus.equivalents import Results, find_agreements, iterate_cliques
+
+DIGESTS = st.lists(st.sampled_from(["", "a", "b", "c", "d", "=a", "=e"]), min_size=8, max_size=8)
+
+
+@given(st.lists(DIGESTS, max_size=8))
+def test_no_pair_that_agrees_is_missed(rows: list[list[str]]) -> None:
+    nodes = [Results.parse(" ".join(row)) for row in rows]
+    pairs = {(a, b) for a, b in combinations(range(len(nodes)), 2) if nodes[a].agrees(nodes[b])}
+    # functions without informative results are never compared
+    found = find_agreements(nodes)
+    assert {(a, b) for a, others in enumerate(found) for b in others if a < b} == pairs
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "agrees"),
+    [
+        ("a b c d e", "a b c d e", True),
+        ("a b c d e", "a b c d ", True),
+        ("a b c d e", "a b c  ", False),
+        ("a b c d e", "a b c d x", False),
+        ("a b c d =e", "a b c d e", False),
+        ("a b c d =e", "a b c d =x", False),
+        ("a b c d =e", "a b c d ", True),
+        ("a a b b a", "a a b b a", False),
+        ("    ", "    ", False),
+    ],
+)
+def test_functions_agree_if_they_share_informative_results(first: str, second: str, agrees: bool) -> None:
+    assert Results.parse(first).agrees(Results.parse(second)) is agrees
+    assert Results.parse(second).agrees(Results.parse(first)) is agrees
+
+
+@given(st.integers(1, 7), st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6))))
+def test_cliques_are_all_maximal_sets_of_neighbours(size: int, edges: set[tuple[int, int]]) -> None:
+    neighbours: list[set[int]] = [set() for _ in range(size)]
+    for a, b in edges:
+        if a != b and max(a, b) < size:
+            neighbours[a].add(b)
+            neighbours[b].add(a)
+    subsets = [set(own) for count in range(1, size + 1) for own in combinations(range(size), count)]
+    cliques = [own for own in subsets if all(b in neighbours[a] for a, b in combinations(own, 2))]
+    maximal = [sorted(own) for own in cliques if not any(own < other for other in cliques)]
+    assert sorted(iterate_cliques(neighbours)) == sorted(maximal)
+
+
+def test_a_chain_of_agreements_is_two_groups() -> None:
+    chain = ["a b c d e    ", "a b c d e f   ", " b c d e f x  "]
+    nodes = [Results.parse(row) for row in chain]
+    assert [*map(sorted, find_agreements(nodes))] == [[1], [0, 2], [1]]
+    assert sorted(iterate_cliques(find_agreements(nodes))) == [[0, 1], [1, 2]]
+
+
+def test_inputs_with_different_results_are_chosen_first() -> None:
+    shared = ["a"] * 100 + ["b"] * 20 + ["=c"] * 50
+    chosen = Results.parse(" ".join(shared)).choose_inputs(1)
+    assert len(chosen) == len(set(chosen)) == 80
