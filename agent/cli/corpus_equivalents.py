@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,8 @@ from agent.cli.progress import Steps
 from agent.cli.running import check_corpus_output, stoppable
 from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, print_json, print_table, print_text
-from agent.corpus.equivalents import MAX_CLIQUES, EquivalenceSummary, find_equivalents
+from agent.corpus.equivalents import MAX_GROUPS, EquivalenceSummary, find_equivalents
+from agent.corpus.labelled import read_labelled
 from agent.corpus.mutate import NOT_RUN
 from agent.corpus.output import get_removed_path, open_output
 from agent.datasets.benchmark import Benchmark
@@ -29,7 +29,6 @@ from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.judging import propose_pairs
 from agent.runs.store import files
 from agent.runs.store.files import replacing
-from agent.runs.store.run_view import load_run
 from agent.sandbox.select import choose
 from agent.text import build_table
 from agent.types import Pair
@@ -50,8 +49,8 @@ def run(source: Path, out: Path, options: EquivalentsOptions) -> None:
     notes = Console(stderr=True)
     with stoppable(notes, "No output was written."):
         pairs, benchmark = _read(source, options)
-        if options.pairs is not None and not (benchmark and benchmark.grades):
-            raise UsageError(f"--pairs: {source} has no queries with relevant snippets. Remove --pairs.")
+        if options.pairs is not None and benchmark is None:
+            raise UsageError(f"--pairs: {source} has no queries. Pass a benchmark or a run, or remove --pairs.")
         with open_output(out) as writer:
             summary = run_interruptible(_find(pairs, options, notes))
             for group in summary.groups:
@@ -75,32 +74,31 @@ def run(source: Path, out: Path, options: EquivalentsOptions) -> None:
         paths = {"out": str(out), "removed_out": str(get_removed_path(out))}
         print_json({**paths, **counts, "cut": summary.cut, "removed": dict(writer.removed.most_common())})
     else:
-        _print(out, counts, writer.removed.most_common(), options)
+        rows = {**counts, **{f"removed: {reason}": count for reason, count in writer.removed.most_common()}}
+        rows = {name.replace("_", " "): count for name, count in rows.items()}
+        print_table(Console(), build_table(("functions, groups and pairs", "count"), rows.items()))
+        print_text(Console(), f"groups: {out}\nremoved: {get_removed_path(out)}")
     if summary.cut:
-        print_text(notes, f"note: more than {MAX_CLIQUES:,} groups with equally many arguments. The others are missing")
+        print_text(notes, f"note: there are more than {MAX_GROUPS:,} groups. The others are missing")
     raise typer.Exit(SOME_ERRORS if writer.removed[NOT_RUN] else DONE)
 
 
 def _read(source: Path, options: EquivalentsOptions) -> tuple[list[Pair], Benchmark | None]:
-    """Return the snippets as pairs without queries, and the benchmark if the source has queries."""
+    """Return the snippets as pairs, and the benchmark if the source has queries."""
     is_run, fields = (source / files.ANNOTATIONS).is_file(), Fields(options.field_map)
-    columns = [] if is_run else read_columns(source)
-    if not options.codes and columns and not fields.has("query", columns) and fields.has("code", columns):
-        return [*read_dataset([source], options.field_map, codes_alone=True)], None
+    columns = [] if is_run or options.codes else read_columns(source)
+    has_codes = fields.has("code", columns)
+    if has_codes and not fields.has("query", columns):
+        return list(read_dataset([source], options.field_map, codes_alone=True)), None
     benchmark = open_benchmark(
         source, options.codes or (), language="python", split=options.split, mapping=options.field_map
     )
-    known = dict[str, Pair]()
-    if is_run:
-        with load_run(source) as view:
-            known = {pair.code: pair for pair in view.pairs()}
-    elif fields.has("query", columns) and fields.has("code", columns):
-        known = {pair.code: pair for pair in read_dataset([source], options.field_map)}
+    # of the rows of a benchmark, only the texts are kept
+    labelled = read_labelled(source, options.field_map) if is_run or has_codes else ()
+    known = {item.pair.code: item.pair for item in labelled}
     blank = Pair(id="", query="", code="", language=benchmark.language)
-    return [
-        known.get(code, blank).model_copy(update={"id": id, "query": "", "code": code})
-        for id, code in benchmark.codes.items()
-    ], benchmark
+    pairs = [known.get(code, blank).model_copy(update={"id": id, "code": code}) for id, code in benchmark.codes.items()]
+    return pairs, benchmark
 
 
 async def _find(pairs: Sequence[Pair], options: EquivalentsOptions, notes: Console) -> EquivalenceSummary:
@@ -111,15 +109,3 @@ async def _find(pairs: Sequence[Pair], options: EquivalentsOptions, notes: Conso
             return await find_equivalents(pairs, backend, concurrency=options.concurrency, progress=steps)
     finally:
         await backend.close()
-
-
-def _print(out: Path, counts: dict[str, int], removed: list[tuple[str, int]], options: EquivalentsOptions) -> None:
-    console = Console()
-    names = {"read": "functions", "informative": "with informative results", "members": "functions in groups"}
-    rows = {names.get(name, name.replace("_", " ")): count for name, count in counts.items()}
-    rows |= {f"removed: {reason}": count for reason, count in removed}
-    print_table(console, build_table(("functions and groups", "count"), rows.items()))
-    print_text(console, f"groups: {out}\nremoved: {get_removed_path(out)}")
-    if options.pairs is not None:
-        pairs = shlex.quote(str(options.pairs))
-        print_text(console, f"pairs: {options.pairs}\nNext: agent retrieval judge RETRIEVAL --pairs {pairs}")

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from agent.sandbox.base import ReportLine, SandboxJob
+from agent.errors import PairError
+from agent.sandbox.base import ReportLine, SandboxBackend, SandboxJob
 from agent.sandbox.inside import read_source
 from agent.sandbox.session import SandboxSession
+from agent.streams import run_concurrently
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 RAN, DIED = "ran", "process died"
 _SECONDS, _SECONDS_PER_FUNCTION = 30, 40
@@ -60,6 +66,37 @@ class CallTask:
     like: str | None
     inputs: Sequence[str] | None = None
     expected: Sequence[tuple[str, str]] | None = None
+
+
+async def run_in_sessions(
+    batches: Iterable[list[T]],
+    work: Callable[[SandboxSession, list[T], str | None], Awaitable[list[R]]],
+    fail: Callable[[T], R],
+    backend: SandboxBackend,
+    concurrency: int,
+) -> AsyncGenerator[R, None]:
+    """Iterate over the results of `work` for each batch, in order. If the sandbox fails, those of `fail` are used.
+
+    `work` gets a session and the key of the environment with the packages for all programs.
+
+    Raises:
+        UsageError: the packages cannot be installed.
+    """
+
+    async def run(batch: list[T]) -> list[R]:
+        session = SandboxSession(backend)
+        try:
+            environment = await session.build_initial_environment()
+            return await work(session, batch, None if environment is None else environment.key)
+        except PairError:
+            return [fail(item) for item in batch]
+        finally:
+            await session.close()
+
+    async with aclosing(run_concurrently(batches, run, concurrency=concurrency, ordered=True)) as results:
+        async for batch in results:
+            for item in batch:
+                yield item
 
 
 async def run_tasks(session: SandboxSession, tasks: Sequence[CallTask], environment: str | None) -> list[list[Calls]]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
-from agent.corpus.calls import RAN, CallResult, Calls, CallTask, run_tasks
+from agent.corpus.calls import RAN, CallResult, Calls, CallTask, run_in_sessions, run_tasks
 from agent.corpus.labelled import LabelledPair
 from agent.corpus.output import CorpusWriter
 from agent.datasets.mutants import MUTANT, MutantRecord
@@ -27,7 +27,6 @@ from agent.runs.store.run_view import RunView
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.inside.python_inputs import Signature, Unfit
 from agent.sandbox.session import SandboxSession
-from agent.streams import run_concurrently
 from agent.types import CaseOutcome, Cause, Pair, Status, TestReport
 
 SURVIVED, SELDOM, NOT_RUN = "survived", "seldom different", "not run"
@@ -124,7 +123,7 @@ def _list_mutants(language: Language, code: str, limit: int) -> list[Mutation]:
     return [mutant for mutant in mutants if mutant.kind not in set(MutantKind)][:limit]
 
 
-async def mutate_codes(
+def mutate_codes(
     items: Iterable[LabelledPair], backend: SandboxBackend, *, limit: int, concurrency: int
 ) -> AsyncGenerator[Checked, None]:
     """Check the mutants of Python functions with inputs. The order depends on the functions only.
@@ -134,35 +133,25 @@ async def mutate_codes(
     Raises:
         UsageError: the packages for all programs cannot be installed.
     """
-    async with aclosing(check_items(_prepare(items), backend, limit=limit, concurrency=concurrency)) as results:
-        async for checked in results:
-            yield checked
+    return check_items(_prepare(items), backend, limit=limit, concurrency=concurrency)
 
 
-async def check_items(
+def check_items(
     items: Iterable[Checked], backend: SandboxBackend, *, limit: int, concurrency: int
 ) -> AsyncGenerator[Checked, None]:
     """Check the mutants of the items without a `reason`, as `mutate_codes` does."""
 
-    async def check(batch: Sequence[Checked]) -> list[Checked]:
-        session = SandboxSession(backend)
-        try:
-            return await _check_batch(session, batch, limit)
-        except PairError:
-            return [replace(item, reason=item.reason or NOT_RUN) for item in batch]
-        finally:
-            await session.close()
+    def fail(item: Checked) -> Checked:
+        return replace(item, reason=item.reason or NOT_RUN)
 
-    batches = _make_batches(items)
-    async for batch in run_concurrently(batches, check, concurrency=concurrency, ordered=True):
-        for checked in batch:
-            yield checked
+    check = partial(_check_batch, limit=limit)
+    return run_in_sessions(_make_batches(items), check, fail, backend, concurrency)
 
 
 def _prepare(items: Iterable[LabelledPair]) -> Iterator[Checked]:
     seen = set[tuple[str, str]]()
     for item in items:
-        checked = _prepare_one(item)
+        checked = prepare(item)
         key = checked.pair.query, checked.pair.code
         yield replace(checked, reason=checked.reason or "duplicate") if key in seen else checked
         seen.add(key)
@@ -181,7 +170,8 @@ def _make_batches(items: Iterable[Checked]) -> Iterator[list[Checked]]:
     yield from filter(None, batches.values())
 
 
-def _prepare_one(item: LabelledPair) -> Checked:
+def prepare(item: LabelledPair, inputs: Sequence[str] | None = None) -> Checked:
+    """Prepare the check of a function. It needs a query, or known inputs."""
     pair = item.pair
     if pair.language != "python":
         return Checked(pair, "not Python")
@@ -191,21 +181,22 @@ def _prepare_one(item: LabelledPair) -> Checked:
     query = pair.query if item.label == 1 else parts[0]
     try:
         pair = pair.model_copy(update={"query": query, "code": find_language(pair.language).reformat(parts[1])})
-        uses_numpy = Signature(item.pair.code).uses_numpy
+        uses_numpy = Signature(item.pair.code, strict=inputs is None).uses_numpy
     except Unfit as error:
         return Checked(pair, str(error) if query else "no query")
     except ValueError:
         return Checked(pair, "nothing but documentation")
-    return Checked(pair, "" if query else "no query", item.pair.code, uses_numpy)
+    return Checked(pair, "" if query or inputs else "no query", item.pair.code, uses_numpy, inputs=inputs)
 
 
-async def _check_batch(session: SandboxSession, batch: Sequence[Checked], limit: int) -> list[Checked]:
+async def _check_batch(
+    session: SandboxSession, batch: Sequence[Checked], environment: str | None, limit: int
+) -> list[Checked]:
     """Choose inputs for the functions, and compare the results of their mutants."""
-    environment = await session.build_initial_environment()
-    key = None if environment is None else environment.key
     checked = {item.pair.id: item for item in batch}
     items = [item for item in batch if not item.reason]
-    chosen = await run_tasks(session, [CallTask([item.pair.code], item.source, item.inputs) for item in items], key)
+    tasks = [CallTask([item.pair.code], item.source, item.inputs) for item in items]
+    chosen = await run_tasks(session, tasks, environment)
     mutated = list[tuple[Checked, Calls, list[Mutation]]]()
     for item, (right,) in zip(items, chosen, strict=True):
         reason, pair = right.status, item.pair
@@ -213,7 +204,7 @@ async def _check_batch(session: SandboxSession, batch: Sequence[Checked], limit:
             mutated.append((item, right, mutants))
         else:
             checked[pair.id] = replace(item, reason="no mutants" if reason == RAN else reason)
-    compared = await run_tasks(session, [_build_task(*parts) for parts in mutated], key)
+    compared = await run_tasks(session, [_build_task(*parts) for parts in mutated], environment)
     for (item, right, mutants), (*others, again) in zip(mutated, compared, strict=True):
         if again.changed:
             checked[item.pair.id] = replace(item, reason="flaky")

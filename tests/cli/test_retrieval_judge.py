@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from agent.retrieval.folder import RetrievalFolder
+from agent.runs.store.reviews import Review, ReviewLog
 from tests.cli.commands import Commands, read_annotations, reply
 from tests.llm.server import Answer, ChatServer, Request, broken
 from tests.retrieval.pooled import CODES, JUDGED, QUERIES, RANKINGS, add_rankings, make_folder
+from tests.retrieval.test_judging import propose
 from tests.scripts import label
 
 MODEL = ("--model", "gpt-4o-mini", "--variant", "single_llm", "--concurrency", "1")
@@ -66,6 +69,25 @@ def test_metrics_before_and_after_match_manual_results(agent: Commands, folder: 
         {name: metrics["RR"] for name, metrics in BEFORE.items()}
     )
     assert (alone["judge"], alone["notes"]) == ("benchmark", [])
+
+
+def test_a_review_of_a_proposed_pair_is_a_judgement(agent: Commands, folder: Path) -> None:
+    proposed = str(propose(folder))
+    with ChatServer(answer_request) as server:
+        judge = ("retrieval", "judge", folder, "--depth", "2", "--pairs", proposed, *MODEL, "--base-url", server.url)
+        assert agent(*judge, "--json").json["reviewed"] == 0
+        log = ReviewLog(folder / "judged" / "reviews.jsonl")
+        for pair_id in ("q1/c3", "q1/c4"):
+            log.append(
+                Review(id=pair_id, label=0, reviewer="ann", at=datetime.now(UTC), blind=True, source="queue")  # type: ignore[arg-type]
+            )
+        assert agent(*judge, "--json").json["reviewed"] == 1
+        assert len(server.requests) == len(JUDGED)
+    judgements = {
+        (query, code): (grade, judge) for query, code, grade, judge in RetrievalFolder(folder).iterate_judgements()
+    }
+    assert judgements["q1", "c3"] == (0, "review")
+    assert judgements["q1", "c4"] == (0, "single_llm/gpt-4o-mini")
 
 
 def test_new_searchers_and_depth_judge_only_new_pairs(agent: Commands) -> None:

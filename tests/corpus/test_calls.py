@@ -9,16 +9,20 @@ from pathlib import Path
 import pytest
 
 from agent.corpus.calls import RAN, Calls, CallTask, run_tasks
-from agent.sandbox.inside.python_inputs import Signature, Unfit
+from agent.sandbox.inside.python_inputs import Signature, Unfit, list_shared_inputs
 from agent.sandbox.session import SandboxSession
 from tests.sandbox.conftest import BACKENDS, start
 
+FOLDER = Path(__file__).parents[2] / "agent" / "sandbox"
+"""A folder of the host whose files programs must not change. It has the sources of the harness."""
 DOUBLE = "def double(x):\n    return x * 2\n"
 INPUTS = ("1", "'a'", "[1, 2]")
 HOSTILE = {
     "forges results": "for fd in range(10):\n        try: os.write(fd, b'\\0\\0\\0\\0\\0\\0\\0\\3ran' * 99)\n"
     "        except OSError: pass",
     "changes modes": "for fd in range(10):\n        try: os.chmod(fd, 0)\n        except OSError: pass",
+    "moves offsets": "for fd in range(10):\n        try: os.lseek(fd, 3, 0), os.ftruncate(fd, 0)\n"
+    "        except OSError: pass",
     "patches": "import builtins, json, random\n    builtins.repr = builtins.len = builtins.isinstance = None\n"
     "    builtins.hash = lambda _: 0\n    json.loads = json.dumps = random.seed = os.write = os._exit = print",
     "changes files": "for name in os.listdir('.'): os.remove(name)\n    os.chdir('..')\n    os.rmdir('values')\n"
@@ -51,12 +55,15 @@ async def call(session: SandboxSession, *functions: str, inputs: Sequence[str] =
     return calls
 
 
-def read_mode(path: str) -> int:
-    return stat.S_IMODE(Path(path).stat().st_mode)
+def read_modes(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Return the mode and the content of each file in a folder, and the modes of devices."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    files = {str(path): (stat.S_IMODE(path.stat().st_mode), path.read_bytes()) for path in paths}
+    return files | {name: (stat.S_IMODE(Path(name).stat().st_mode), b"") for name in ("/dev/null", "/dev/tty", "/tmp")}
 
 
 async def test_hostile_functions_change_neither_other_results_nor_the_host(session: SandboxSession) -> None:
-    before = read_mode("/dev/null")
+    before = read_modes(FOLDER)
     [honest] = await call(session, DOUBLE)
     assert [result.text for result in honest.results] == ["2", "'aa'", "[1, 2, 1, 2]"]
     codes = [f"import os, signal, sys\ndef double(x):\n    {body}\n    return x * 2\n" for body in HOSTILE.values()]
@@ -68,7 +75,12 @@ async def test_hostile_functions_change_neither_other_results_nor_the_host(sessi
     assert failed == {"exits": "process died", "kills": "process died", "never ends": "timed out"}
     timeouts = [name for name, (hostile, _) in results.items() if "timeout" in {row.outcome for row in hostile.results}]
     assert timeouts == ["handles the time limit"]
-    assert read_mode("/dev/null") == before
+    alone = [CallTask([code], None) for code in codes]
+    shared = [own.status for [own] in await run_tasks(session, [*alone, CallTask([DOUBLE], None)], None)]
+    assert [name for name, status in zip([*HOSTILE, "honest"], shared, strict=True) if status != RAN] == [
+        "exits", "kills", "never ends"
+    ]  # fmt: skip
+    assert read_modes(FOLDER) == before
 
 
 RESULTS = [
@@ -103,6 +115,32 @@ async def test_changed_arguments_and_attributes_are_results(session: SandboxSess
     assert [result.text for result in calls.results] == [f"None, changes an argument to [{x}1]" for x in ("", "2, ")]
     [calls] = await call(session, "def f(self, y):\n    self.x += y\n", inputs=["1\n2"])
     assert calls.results[0].text == "None, changes an argument to Receiver({'x': 3})"
+
+
+ALIKE = [
+    ("def f(a):\n    return a + a\n", "def f(self):\n    return self.x + self.x\n", True),
+    ("def f(a):\n    a.append(1)\n", "def f(self):\n    self.x.append(1)\n", True),
+    ("def f(a: Unknown):\n    return list(a)\n", "def f(a):\n    return [*a]\n", True),
+    ("def f(a):\n    return np.mean(list(a))\n", "def f(a):\n    return missing(a)\n", True),
+    ("def f(a):\n    return len(a)\n", "def f(a):\n    print(len(a))\n", False),
+    ("def f(a):\n    a.append(1)\n", "def f(a):\n    a.append(2)\n", False),
+    ("def f(a, b=2):\n    return a * b\n", "def f(a):\n    return a * 3\n", False),
+]
+
+
+@on_bwrap
+async def test_functions_with_as_many_arguments_share_inputs(session: SandboxSession) -> None:
+    codes = [code for first, second, _ in ALIKE for code in (first, second)]
+    results = [own.shared for [own] in await run_tasks(session, [CallTask([code], None) for code in codes], None)]
+    assert {len(own.split(" ")) for own in results} == {len(list_shared_inputs(1))}
+    assert [first == second for first, second in zip(results[::2], results[1::2], strict=True)] == [
+        alike for *_, alike in ALIKE
+    ]
+    [[raised], [same]] = await run_tasks(
+        session, [CallTask(["def f(a):\n    1 / 0"], None), CallTask(["def f(a, b, c):\n    return b"], None)], None
+    )
+    assert set(raised.shared) == {" "}
+    assert {text[:1] for text in same.shared.split(" ")} <= {"", "="}
 
 
 CHOSEN = [

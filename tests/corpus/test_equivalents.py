@@ -8,16 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.corpus.equivalents import Results, find_agreements, iterate_cliques
+from agent.corpus.equivalents import Function, find_agreements, iterate_cliques
+from agent.types import Pair
 
 DIGESTS = st.lists(st.sampled_from(["", "a", "b", "c", "d", "=a", "=e"]), min_size=8, max_size=8)
 
 
+def parse(shared: str) -> Function:
+    digests = tuple(shared.split(" "))
+    pair = Pair(id="f", query="", code="")
+    return Function(pair, [str(number) for number in range(len(digests))], digests)
+
+
 @given(st.lists(DIGESTS, max_size=8))
 def test_no_pair_that_agrees_is_missed(rows: list[list[str]]) -> None:
-    nodes = [Results.parse(" ".join(row)) for row in rows]
+    nodes = [parse(" ".join(row)) for row in rows]
     pairs = {(a, b) for a, b in combinations(range(len(nodes)), 2) if nodes[a].agrees(nodes[b])}
-    # functions without informative results are never compared
     found = find_agreements(nodes)
     assert {(a, b) for a, others in enumerate(found) for b in others if a < b} == pairs
 
@@ -37,8 +43,8 @@ def test_no_pair_that_agrees_is_missed(rows: list[list[str]]) -> None:
     ],
 )
 def test_functions_agree_if_they_share_informative_results(first: str, second: str, agrees: bool) -> None:
-    assert Results.parse(first).agrees(Results.parse(second)) is agrees
-    assert Results.parse(second).agrees(Results.parse(first)) is agrees
+    assert parse(first).agrees(parse(second)) is agrees
+    assert parse(second).agrees(parse(first)) is agrees
 
 
 @given(st.integers(1, 7), st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6))))
@@ -51,17 +57,17 @@ def test_cliques_are_all_maximal_sets_of_neighbours(size: int, edges: set[tuple[
     subsets = [set(own) for count in range(1, size + 1) for own in combinations(range(size), count)]
     cliques = [own for own in subsets if all(b in neighbours[a] for a, b in combinations(own, 2))]
     maximal = [sorted(own) for own in cliques if not any(own < other for other in cliques)]
-    assert sorted(iterate_cliques(neighbours)) == sorted(maximal)
+    assert sorted(iterate_cliques(dict(enumerate(neighbours)))) == sorted(maximal)
 
 
 def test_a_chain_of_agreements_is_two_groups() -> None:
     chain = ["a b c d e    ", "a b c d e f   ", " b c d e f x  "]
-    nodes = [Results.parse(row) for row in chain]
+    nodes = [parse(row) for row in chain]
     assert [*map(sorted, find_agreements(nodes))] == [[1], [0, 2], [1]]
-    assert sorted(iterate_cliques(find_agreements(nodes))) == [[0, 1], [1, 2]]
+    assert sorted(iterate_cliques(dict(enumerate(find_agreements(nodes))))) == [[0, 1], [1, 2]]
 
 
 def test_inputs_with_different_results_are_chosen_first() -> None:
     shared = ["a"] * 100 + ["b"] * 20 + ["=c"] * 50
-    chosen = Results.parse(" ".join(shared)).choose_inputs(1)
+    chosen = parse(" ".join(shared)).choose_inputs()
     assert len(chosen) == len(set(chosen)) == 80

@@ -12,14 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.datasets.groups import EquivalenceGroup, GroupMember, SampleCall
 from agent.datasets.reading import read_pairs
-from agent.errors import RunFolderError
+from agent.errors import RunFolderError, UsageError
 from agent.evaluation.statistics import BootstrapSettings
 from agent.retrieval.folder import RetrievalFolder, open_for_writing
 from agent.retrieval.judging import (
     AnnotatorJudgements,
     collect_pool,
     merge_grades,
+    propose_pairs,
     rank_top_codes,
     read_labels,
     write_judgements,
@@ -96,6 +98,38 @@ def test_a_modified_pool_raises_an_error_with_the_pair_id(tmp_path: Path) -> Non
     assert (path / "pool.jsonl").read_text() == changed
 
 
+def make_group(*ids: str) -> EquivalenceGroup:
+    members = [GroupMember(id=id, code=CODES[id], informative=3, mutants=4, told_apart=4) for id in ids]
+    calls = (SampleCall(input="1, 2", output="3"),)
+    return EquivalenceGroup(id="g1", members=tuple(members), inputs=9, informative=3, outputs=3, evidence=calls)
+
+
+def propose(path: Path) -> Path:
+    """Write the pairs for which c1 and c3, or c4 and c5, are equivalent."""
+    benchmark = RetrievalFolder(path).reopen_benchmark()
+    lines = propose_pairs(benchmark, [make_group("c1", "c3"), make_group("c4", "c5")])
+    file = path.parent / "proposed.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def test_equivalents_of_relevant_snippets_are_added_to_the_pool(tmp_path: Path) -> None:
+    path = make_folder(tmp_path, {"one": RANKINGS["one"]})
+    proposed = propose(path)
+    assert [pair.id for pair in read_pairs(proposed)] == ["q1/c3"], "c5 is not relevant"
+    with open_for_writing(path) as folder:
+        pool = collect_pool(folder, folder.reopen_benchmark(), 1, proposed)
+        pool.write(path / "pool.jsonl")
+        assert collect_pool(folder, folder.reopen_benchmark(), 1, proposed).new == []
+        proposed.write_text(proposed.read_text().replace("add numbers", "other"))
+        with pytest.raises(UsageError, match=r"proposed\.jsonl.*'q1/c3'"):
+            collect_pool(folder, folder.reopen_benchmark(), 1, proposed)
+    [line] = read_pool(path)
+    assert line["meta"]["found_by"] == {"one": 1}
+    record = {"of": "c1", "group": "g1", "evidence": [{"input": "1, 2", "output": "3"}]}
+    assert (line["code"], line["meta"]["equivalent"]) == (CODES["c3"], record)
+
+
 @given(GRADES, GRADES)
 def test_added_judgements_never_change_a_grade(
     qrels: dict[str, dict[str, int]], added: dict[str, dict[str, int]]
@@ -114,7 +148,8 @@ def test_files_name_the_judge_of_each_judgement(tmp_path: Path) -> None:
         # a judgement that contradicts the benchmark's label of q1 and c1 is ignored
         annotator = make_judgements()
         write_judgements(
-            folder, AnnotatorJudgements(annotator.judge, merge_grades(annotator.grades, {"q1": {"c1": 0}}))
+            folder,
+            AnnotatorJudgements(annotator.judge, merge_grades(annotator.grades, {"q1": {"c1": 0}}), {("q1", "c3")}),
         )
     assert (path / "qrels.tsv").read_text() == qrels
     table = [line.split("\t") for line in (path / "judgements.tsv").read_text().splitlines()]
@@ -124,6 +159,7 @@ def test_files_name_the_judge_of_each_judgement(tmp_path: Path) -> None:
         ("q2", "c2"): ("1", "benchmark"),
         ("q3", "c5"): ("0", "benchmark"),
         **{key: (str(label), "full/some-model") for key, label in JUDGED.items()},
+        ("q1", "c3"): ("1", "review"),
     }
     qrels = [line.split() for line in (path / "judgements.qrels").read_text().splitlines()]
     assert {(q, c): grade for q, _, c, grade in qrels} == {(q, c): grade for q, c, grade, _ in table[1:]}

@@ -51,6 +51,16 @@ def test_generated_pairs_are_the_matches_whose_code_a_model_wrote() -> None:
     assert [entry.id for entry in queue.entries] == ["match", "by majority"]
 
 
+def test_proposed_equivalents_are_reviewed_with_their_evidence() -> None:
+    record = {"of": "c1", "group": "g1", "evidence": [{"input": "[3, 1]", "output": "[1, 3]"}]}
+    pairs = [
+        [annotation(str(meta), label=0, meta={"equivalent": meta})] for meta in (record, record | {"of": 1}, {}, None)
+    ]
+    [entry] = build_queue(parse_kinds(["equivalents"]), pairs, ()).entries
+    assert (entry.id, len(entry.why)) == (str(record), 2)
+    assert all(text in " ".join(entry.why) for text in ("c1", "[3, 1]", "[1, 3]"))
+
+
 def test_undecided_pairs_have_no_label() -> None:
     error = ErrorInfo(type="ModelError", message="no reply")
     assert list_reasons(
@@ -120,7 +130,7 @@ def test_a_limit_keeps_the_first_pairs_and_appears_in_the_title() -> None:
 
 def test_an_unknown_queue_lists_the_known_ones() -> None:
     assert parse_kinds([*KINDS, "disputed"]) == KINDS
-    with pytest.raises(UsageError, match=r"'nope'.* undecided, disputed, generated"):
+    with pytest.raises(UsageError, match=r"'nope'.* undecided, disputed, generated, equivalents"):
         parse_kinds(["nope"])
 
 
