@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from agent.sandbox.inside.python_inputs import OLD, POOL, Signature, Unfit, list_shared_inputs
+    from agent.sandbox.inside.python_inputs import OLD, POOL, STAND_INS, Signature, Unfit, list_shared_inputs
 
     Result = tuple[str, str, str]
 
@@ -161,7 +161,7 @@ class Caller:
 
     def __init__(self, code: str, signature: Signature) -> None:
         self.signature = signature
-        namespace: dict[str, Any] = {"__name__": "snippet"}
+        namespace: dict[str, Any] = {"__name__": "snippet", **({} if signature.strict else STAND_INS)}
         for name, (module, attribute) in signature.names.items():
             try:
                 imported = import_module(module) if module else None
@@ -410,7 +410,7 @@ def run_task(
     shares = like is None
     for code in functions:
         signature = Signature(like or code, strict=inputs is None and not shares)
-        if signature.uses_numpy or shares:
+        if signature.uses_numpy or shares or any("np." in text for text in inputs or ()):
             with suppress(ImportError):
                 VALUES["np"] = import_module("numpy")
         warm_up()

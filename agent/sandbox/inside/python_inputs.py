@@ -12,8 +12,9 @@ import re
 import symtable
 import sys
 from contextlib import nullcontext, suppress
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import product
+from types import SimpleNamespace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,6 +102,14 @@ OLD = {"unicode": str, "basestring": str, "xrange": range, "long": int, "unichr"
        "ifilter": filter, "text_type": str, "string_types": (str,), "PY2": False, "PY3": True,
        "iteritems": lambda items: iter(items.items())}  # fmt: skip
 """Names of Python 2 and of libraries that bridge both versions."""
+_LOGS = dict.fromkeys(("debug", "info", "warning", "warn", "error", "exception"), lambda *_, **__: None)
+_MOVES = SimpleNamespace(range=range, zip=zip, map=map, filter=filter, reduce=reduce)
+STAND_INS = {
+    "six": SimpleNamespace(**OLD, moves=_MOVES, binary_type=bytes, integer_types=(int,), iterkeys=iter,
+                           itervalues=lambda items: iter(items.values())),
+    **dict.fromkeys(("log", "logger", "_logger", "LOG", "LOGGER"), SimpleNamespace(**_LOGS)),
+}  # fmt: skip
+"""Names that snippets use without defining them, for functions that are not `strict`."""
 MODULES = frozenset(getattr(sys, "stdlib_module_names", ()))
 NUMPY = "np", "numpy"
 
