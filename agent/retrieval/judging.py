@@ -97,13 +97,13 @@ def collect_pool(
                     new_codes[query].setdefault(code, {})[searcher] = rank
     remedy = "Pass a file that `agent corpus equivalents` wrote for the benchmark of this folder"
     fields = _read_pairs(proposed, benchmark, UsageError, remedy) if proposed else {}
-    for query, code in fields.keys() - existing.keys():
-        if code not in benchmark.grades.get(query, {}):
+    for query, code in fields:
+        if code not in benchmark.grades.get(query, {}) and (query, code) not in existing:
             new_codes[query].setdefault(code, {})
     lines = [
         _build_line(benchmark, query, code, {**fields.get((query, code), {}), "found_by": ranks})
         for query, codes in new_codes.items()
-        for code, ranks in sorted(codes.items(), key=lambda item: (min(item[1].values(), default=0), item[0]))
+        for code, ranks in sorted(codes.items(), key=lambda item: min(item[1].values(), default=0))
     ]
     new = [dumps(line) + b"\n" for line in lines]
     return JudgingPool(path.read_bytes() if existing else b"", new, len(existing) + len(new))
@@ -173,6 +173,9 @@ class AnnotatorJudgements:
     no_intent: int = 0
     errors: int = 0
 
+    def name_judge(self, query: str, code: str) -> str:
+        return REVIEW if (query, code) in self.reviewed else self.judge
+
 
 def read_annotator_judgements(folder: RetrievalFolder) -> AnnotatorJudgements:
     """Read the majority labels (0 or 1) from the folder's annotation run.
@@ -227,14 +230,8 @@ def write_judgements(folder: RetrievalFolder, annotator: AnnotatorJudgements) ->
         StorageError: a file cannot be written. The earlier version is kept.
     """
     qrels = folder.read_grades()
-
-    def name_judge(query: str, code: str) -> str:
-        if code in qrels.get(query, {}):
-            return BENCHMARK
-        return REVIEW if (query, code) in annotator.reviewed else annotator.judge
-
     rows = [
-        (query, code, grade, name_judge(query, code))
+        (query, code, grade, BENCHMARK if code in qrels.get(query, {}) else annotator.name_judge(query, code))
         for query, grades in merge_grades(qrels, annotator.grades).items()
         for code, grade in grades.items()
     ]
