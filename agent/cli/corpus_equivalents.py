@@ -22,7 +22,7 @@ from agent.corpus.output import get_removed_path, open_output
 from agent.datasets.benchmark import Benchmark
 from agent.datasets.benchmarks.registry import read_columns
 from agent.datasets.encoding import dumps
-from agent.datasets.fields import Fields
+from agent.datasets.fields import CODES, Fields, parse_mapping
 from agent.datasets.reading import read_dataset
 from agent.errors import UsageError
 from agent.retrieval.benchmark import open_benchmark
@@ -89,7 +89,10 @@ def _read(source: Path, options: EquivalentsOptions) -> tuple[list[Pair], Benchm
     columns = [] if is_run or options.codes else read_columns(source)
     has_codes = fields.has("code", columns)
     if has_codes and not fields.has("query", columns):
-        return list(read_dataset([source], options.field_map, codes_alone=True)), None
+        mapping = parse_mapping(options.field_map) if options.field_map else {}
+        if "id" not in mapping:
+            mapping |= [("id", name) for name in CODES["id"] if name in columns][:1]
+        return list(read_dataset([source], mapping, codes_alone=True)), None
     benchmark = open_benchmark(
         source, options.codes or (), language="python", split=options.split, mapping=options.field_map
     )

@@ -82,6 +82,14 @@ def test_functions_with_the_same_results_are_grouped(agent: Commands) -> None:
     assert agent.read_files() == first
 
 
+@pytest.mark.parametrize(("field", "options"), [("code-idx", ()), ("name", ("--map", "id=name"))])
+def test_ids_are_those_of_the_codes(agent: Commands, field: str, options: tuple[str, ...]) -> None:
+    rows = [{field: 7 * number, "code": CODES[name]} for number, name in enumerate(("count", "broken", "count again"))]
+    assert group(agent, agent.write("codes.jsonl", rows), *options).code == 0
+    [own] = read_groups(agent.folder / "g.jsonl")
+    assert [member.id for member in own.members] == ["0", "14"]
+
+
 def test_unjudged_equivalents_of_relevant_code_are_proposed(agent: Commands) -> None:
     labels = {"unique": 1, "copies": 0, "count": 0}
     rows = [
