@@ -2,7 +2,8 @@
 
 Functions with the same number of arguments are called with the same inputs. An input is informative for a function if
 it returns a value other than None and its arguments. Two functions agree if they return the same for each input for
-which both return, and share most of their informative inputs. An exception is never an agreement.
+which both return, and if almost each input for which one of them returns leads both to return. They also share almost
+all informative inputs, and have the same number of optional parameters.
 
 Agreement is not transitive, so groups are maximal cliques of functions that agree. A function is in a group only if the
 inputs also tell apart most of its mutants. Otherwise, they would not notice that another function is different.
@@ -36,7 +37,7 @@ from agent.sandbox.inside.python_inputs import SHARES, Signature, Unfit, list_sh
 from agent.sandbox.session import SandboxSession
 from agent.types import Pair, Progress
 
-MIN_OUTPUTS, MIN_OVERLAP = 3, 0.8
+MIN_OUTPUTS, MIN_OVERLAP = 3, 0.95
 MIN_MUTANTS, MIN_TOLD_APART, MAX_MUTANTS = 4, 0.75, 20
 MAX_GROUPS = 10_000
 """Limit of the number of cliques, which can grow exponentially."""
@@ -50,6 +51,7 @@ class Function:
 
     pair: Pair
     inputs: Sequence[str]
+    optional: int
     digests: tuple[str, ...] = ()
     checked: Checked | None = None
 
@@ -61,8 +63,10 @@ class Function:
         common = self.informative.keys() & other.informative.keys()
         if len(common) < MIN_OVERLAP * max(len(self.informative), len(other.informative)):
             return False
-        differs = any(a and b and a != b for a, b in zip(self.digests, other.digests, strict=True))
-        return not differs and len({self.informative[number] for number in common}) >= MIN_OUTPUTS
+        returned = [(a, b) for a, b in zip(self.digests, other.digests, strict=True) if a or b]
+        both = [a == b for a, b in returned if a and b]
+        outputs = {self.informative[number] for number in common}
+        return all(both) and len(both) >= MIN_OVERLAP * len(returned) and len(outputs) >= MIN_OUTPUTS
 
     def choose_inputs(self) -> list[str]:
         """Return inputs to tell mutants apart, with different outputs first."""
@@ -146,10 +150,11 @@ def _select(pairs: Iterable[Pair], removed: dict[str, str]) -> Iterator[Function
             if pair.language != "python" or pair.code in seen:
                 raise Unfit("duplicate" if pair.language == "python" else "not Python")
             seen.add(pair.code)
-            count = len(Signature(pair.code, strict=False).arguments)
+            signature = Signature(pair.code, strict=False)
+            count = len(signature.arguments)
             if count not in SHARES:
                 raise Unfit("arguments")
-            yield Function(pair, list_shared_inputs(count))
+            yield Function(pair, list_shared_inputs(count), len(signature.optional))
         except Unfit as error:
             removed[pair.id] = str(error)
 
@@ -177,9 +182,9 @@ def find_agreements(functions: Sequence[Function]) -> list[set[int]]:
     Functions are compared if they share one of their rarest results. A function that agrees with another shares at
     least `MIN_OVERLAP` of its results, so one of the rarest others is among them.
     """
-    items = [[(len(own.inputs), *item) for item in own.informative.items()] for own in functions]
+    items = [[(len(own.inputs), own.optional, *item) for item in own.informative.items()] for own in functions]
     frequency = Counter(item for own in items for item in own)
-    index = defaultdict[tuple[int, int, str], list[int]](list)
+    index = defaultdict[tuple[int, int, int, str], list[int]](list)
     neighbours: list[set[int]] = [set() for _ in functions]
     for number, own in enumerate(items):
         own.sort(key=lambda item: (frequency[item], item))

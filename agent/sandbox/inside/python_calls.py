@@ -86,6 +86,10 @@ class Receiver:
         vars(self).update(given)
 
 
+LIKE_LISTS, UNLIKE_LISTS = "[%s]", "(%s)"
+FORMS = {"tuple": LIKE_LISTS}
+
+
 def describe(value: Any, depth: int = 0, nodes: list[None] | None = None) -> str:
     """Return the canonical form of a value. Numbers of all types have the same form, and so have sequences."""
     nodes = [] if nodes is None else nodes
@@ -112,7 +116,9 @@ def describe(value: Any, depth: int = 0, nodes: list[None] | None = None) -> str
     if isinstance(value, (set, frozenset)):
         return "{%s}" % ", ".join(sorted(describe_all(value)))
     is_iterator = name in ITERATORS or (hasattr(kind, "__next__") and not isinstance(value, io.StringIO))
-    if isinstance(value, (list, tuple, range)) or is_iterator:
+    if isinstance(value, tuple):
+        return FORMS["tuple"] % ", ".join(describe_all(value))
+    if isinstance(value, (list, range)) or is_iterator:
         return "[%s]" % ", ".join(describe_all(value))
     return describe_atom(value, name) or "%s(%s)" % (name, describe(getattr(value, "__dict__", {}), depth, nodes))
 
@@ -142,8 +148,9 @@ def compile_input(expression: str) -> Any:
 
 
 @lru_cache(10_000)
-def describe_input(expression: str) -> str:
+def describe_input(expression: str, tuples: str) -> str:
     """Return the description of an argument, or an empty text for an iterator, which a description would end."""
+    FORMS["tuple"] = tuples
     value = eval(compile_input(expression), VALUES)
     return "" if hasattr(value, "__next__") else describe(value)
 
@@ -153,7 +160,8 @@ def warm_up() -> None:
     for kind, texts in POOL.items():
         if kind != "array" or "np" in VALUES:
             for text in texts.split(" | "):
-                describe_input(text)
+                describe_input(text, UNLIKE_LISTS)
+                describe_input(text, LIKE_LISTS)
 
 
 class Caller:
@@ -189,7 +197,7 @@ class Caller:
         """Call the function with new arguments. Return the outcome (see `CallResult`) and the description."""
         expressions = input.split("\n")
         options = dict(text.split("=", 1) for text in expressions[len(self.signature.arguments) :])
-        before = [describe_input(text) for text in expressions[: len(self.signature.arguments)]]
+        before = [describe_input(text, FORMS["tuple"]) for text in expressions[: len(self.signature.arguments)]]
         values = [eval(compile_input(text), VALUES) for text in expressions[: len(before)]]
         keywords = {name: eval(compile_input(text), VALUES) for name, text in options.items()}
         arguments = values
@@ -294,7 +302,8 @@ def call_all(caller: Caller, inputs: list[str]) -> Iterator[Result]:
 def call_shared(caller: Caller) -> str:
     """Return a digest for each shared input. It is empty without a result, and starts with `=` for None or an argument.
 
-    If numpy is not installed, the inputs that need it have no results.
+    Tuples and lists differ, because people who ask for one do not want the other. If numpy is not installed, the inputs
+    that need it have no results.
     """
     inputs = list_shared_inputs(len(caller.signature.arguments))
     usable = [input for input in inputs if "np" in VALUES or "np." not in input]
@@ -321,6 +330,7 @@ def run_fork(memory: mmap.mmap, code: str, signature: Signature, inputs: list[st
         caller = Caller(code, signature)
         parts = ["ran"]
         if shares:
+            FORMS["tuple"] = UNLIKE_LISTS
             digests = call_shared(caller)
             for start in range(0, len(digests), MAX_PART):
                 parts += ["", "", "", digests[start : start + MAX_PART]]
