@@ -14,10 +14,14 @@ from agent.types import Pair
 DIGESTS = st.lists(st.sampled_from(["", "a", "b", "c", "d", "=a", "=e"]), min_size=8, max_size=8)
 
 
-def parse(shared: str) -> Function:
+MOST = "a b c d e " * 4
+"""Twenty digests, which are 95% of twenty-one."""
+
+
+def parse(shared: str, optional: int = 0) -> Function:
     digests = tuple(shared.split(" "))
     pair = Pair(id="f", query="", code="")
-    return Function(pair, [str(number) for number in range(len(digests))], digests)
+    return Function(pair, [str(number) for number in range(len(digests))], optional, digests)
 
 
 @given(st.lists(DIGESTS, max_size=8))
@@ -32,12 +36,13 @@ def test_no_pair_that_agrees_is_missed(rows: list[list[str]]) -> None:
     ("first", "second", "agrees"),
     [
         ("a b c d e", "a b c d e", True),
-        ("a b c d e", "a b c d ", True),
-        ("a b c d e", "a b c  ", False),
+        (f"{MOST}f", MOST, True),
+        (f"{MOST}f g", f"{MOST} ", False),
         ("a b c d e", "a b c d x", False),
         ("a b c d =e", "a b c d e", False),
         ("a b c d =e", "a b c d =x", False),
-        ("a b c d =e", "a b c d ", True),
+        (f"{MOST}=f", MOST, True),
+        (f"{MOST}=f =g", f"{MOST} ", False),
         ("a a b b a", "a a b b a", False),
         ("    ", "    ", False),
     ],
@@ -45,6 +50,10 @@ def test_no_pair_that_agrees_is_missed(rows: list[list[str]]) -> None:
 def test_functions_agree_if_they_share_informative_results(first: str, second: str, agrees: bool) -> None:
     assert parse(first).agrees(parse(second)) is agrees
     assert parse(second).agrees(parse(first)) is agrees
+
+
+def test_functions_with_other_optional_parameters_do_not_agree() -> None:
+    assert find_agreements([parse(MOST), parse(MOST, optional=1), parse(MOST)]) == [{2}, set(), {0}]
 
 
 @given(st.integers(1, 7), st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6))))
@@ -61,7 +70,7 @@ def test_cliques_are_all_maximal_sets_of_neighbours(size: int, edges: set[tuple[
 
 
 def test_a_chain_of_agreements_is_two_groups() -> None:
-    chain = ["a b c d e    ", "a b c d e f   ", " b c d e f x  "]
+    chain = [f"{MOST} ", f"{MOST}f ", f" {MOST[2:]}f "]
     nodes = [parse(row) for row in chain]
     assert [*map(sorted, find_agreements(nodes))] == [[1], [0, 2], [1]]
     assert sorted(iterate_cliques(dict(enumerate(find_agreements(nodes))))) == [[0, 1], [1, 2]]
