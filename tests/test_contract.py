@@ -59,6 +59,7 @@ OUTPUTS = (
     "retrieval score r",
     "retrieval compare r",
     "retrieval judge pooled/retrieval --depth 2 --model heuristic --variant single_llm",
+    "retrieval audit pooled/retrieval --against pairs.jsonl",
     "corpus queries corpus/queries.txt -o corpus/queries.jsonl",
     "corpus code corpus/code -o corpus/codes.jsonl",
     "corpus candidates corpus/queries.jsonl corpus/codes.jsonl --searcher bm25 --combine rrf -o corpus/pairs.jsonl",

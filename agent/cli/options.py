@@ -105,6 +105,10 @@ Map = Annotated[
         help="Names of the input fields that contain the query, code, id, language, context and label.",
     ),
 ]
+OnUnknownId = Annotated[
+    Literal["fail", "skip"],
+    typer.Option(help="What to do with a grade of a query or snippet that the benchmark does not contain."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 
 

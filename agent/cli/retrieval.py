@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -15,6 +15,7 @@ from agent.cli.options import (
     Language,
     LocalModelOptions,
     Map,
+    OnUnknownId,
     PoolOptions,
     Split,
     Without,
@@ -26,6 +27,7 @@ app = typer.Typer(cls=Group, no_args_is_help=True, help="Measure how well code s
 Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Folder written by `agent retrieval run`, such as RUN/retrieval.")
 ]
+WithGenerated = Annotated[bool, typer.Option("--with-generated", help="Use unreviewed generated code.")]
 _METRIC = "Metric to compute, such as nDCG@10, RR, AP or R@100. Repeatable"
 Metrics = Annotated[
     list[str] | None,
@@ -65,7 +67,8 @@ def run(
     language: Language = None,
     split: Split = None,
     field_map: Map = None,
-    with_generated: Annotated[bool, typer.Option("--with-generated", help="Use unreviewed generated code.")] = False,
+    with_generated: WithGenerated = False,
+    on_unknown_id: OnUnknownId = "fail",
     as_json: AsJson = False,
     *,
     options: LocalModelOptions,
@@ -78,8 +81,9 @@ def run(
     from agent.retrieval.folder import BenchmarkSource
     from agent.retrieval.searchers.presets import EmbedderOptions
 
-    arguments = {"path": str(benchmark), "codes": codes or [], "language": language, "split": split}
-    source = BenchmarkSource.model_validate({**arguments, "with_generated": with_generated, "mapping": field_map})
+    arguments: dict[str, Any] = {"path": str(benchmark), "codes": codes or [], "language": language, "split": split}
+    arguments |= {"with_generated": with_generated, "mapping": field_map, "on_unknown_id": on_unknown_id}
+    source = BenchmarkSource.model_validate(arguments)
     embedder = EmbedderOptions(**vars(options))
     run(source, searcher, out, code_view=code_view, depth=depth, options=embedder, as_json=as_json)
 
@@ -229,3 +233,34 @@ def judge(
     from agent.cli.retrieval_judge import run
 
     run(folder, depth, pairs, tuple(without or ()), options, dry_run=dry_run)
+
+
+@app.command()
+def audit(
+    benchmark: Annotated[
+        Path, typer.Argument(metavar="BENCHMARK", help="Benchmark, or folder written by `agent retrieval run`.")
+    ],
+    codes: Codes = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TRAIN", help="File of training pairs or snippets to search for leaks. Repeatable."),
+    ] = None,
+    equivalents: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File written by `agent corpus equivalents`.")
+    ] = None,
+    language: Language = None,
+    split: Split = None,
+    field_map: Map = None,
+    with_generated: WithGenerated = False,
+    as_json: AsJson = False,
+) -> None:
+    """Report duplicates, contradictory grades, leaks and missing equivalents in a benchmark.
+
+    In a folder of rankings, writes audit.json, which `agent report` shows.
+    """
+    from agent.cli.retrieval_audit import run
+    from agent.retrieval.folder import BenchmarkSource
+
+    arguments: dict[str, Any] = {"path": str(benchmark), "codes": codes or [], "language": language, "split": split}
+    arguments |= {"with_generated": with_generated, "mapping": field_map, "on_unknown_id": "skip"}
+    run(BenchmarkSource.model_validate(arguments), against or [], equivalents, as_json=as_json)

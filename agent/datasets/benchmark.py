@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,6 +15,8 @@ Grades = Mapping[str, int]
 A grade of 1 or more means that the snippet is relevant. A grade of 0 means that it was judged not relevant. Snippets
 without a grade are unjudged.
 """
+Judgement = tuple[str, str, int]
+"""A query id, a code id and a grade, as in the files."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Benchmark:
     query ids to grades. `answers` maps query ids to code that answers the query. Only Neural Code Search has answers,
     and they need not be in the corpus. `notes` help readers interpret the scores. For example, they list merged
     duplicates and skipped rows. `duplicates` maps the ids of merged snippets to the ids of their replacements.
+    `judgements` contains all grades in the order of the files, with the ids of merged snippets and with unknown ids.
+    If `lists_pairs` is set, the files list pairs, and the snippets have no ids of their own.
     """
 
     name: str
@@ -35,6 +39,8 @@ class Benchmark:
     answers: Mapping[str, str] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
     duplicates: Mapping[str, str] = field(default_factory=dict, repr=False)
+    judgements: Sequence[Judgement] = field(default=(), repr=False)
+    lists_pairs: bool = False
 
     @cached_property
     def sha256(self) -> str:

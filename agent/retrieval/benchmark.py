@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agent.datasets.benchmark import Benchmark
-from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRequest, BenchmarkRow, read_rows
+from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRequest, BenchmarkRow, OnUnknownId, read_rows
 from agent.datasets.benchmarks.registry import find_format, read_benchmark
 from agent.datasets.fields import FieldMap
 from agent.datasets.formats import expand_patterns
@@ -28,6 +28,7 @@ def open_benchmark(
     with_generated: bool = False,
     mapping: FieldMap = None,
     own_ids: bool = False,
+    on_unknown_id: OnUnknownId = "fail",
 ) -> Benchmark:
     """Open a published benchmark or an annotation run. The format is detected from the content.
 
@@ -41,6 +42,7 @@ def open_benchmark(
         with_generated: include all generated code. By default, a reviewer must have confirmed it.
         mapping: names of the fields of a table of pairs, as in `read_pairs`.
         own_ids: identify the queries and snippets of pairs by the ids of the pairs. By default, they are numbered.
+        on_unknown_id: whether a grade of an unknown query or snippet is an error (`fail`) or is left out (`skip`).
 
     Raises:
         UsageError: a required argument is missing, or an argument does not apply to the format.
@@ -50,7 +52,8 @@ def open_benchmark(
     """
     path = Path(path)
     language = language and normalise_language(language)
-    request = BenchmarkRequest(tuple(expand_patterns(codes)), language, split, with_generated, mapping, own_ids)
+    files_with_codes = tuple(expand_patterns(codes))
+    request = BenchmarkRequest(files_with_codes, language, split, with_generated, mapping, own_ids, on_unknown_id)
     return _read_run(path, request) if (path / files.ANNOTATIONS).is_file() else read_benchmark(path, request)
 
 
@@ -70,7 +73,7 @@ def _read_run(path: Path, request: BenchmarkRequest) -> Benchmark:
     merged, and so are identical snippets. Ids are assigned in input order: `q1`, `q2`, … for queries and `c1`, `c2`, …
     for snippets. With `own_ids`, they are the ids of the first pairs with the query and with the snippet.
     """
-    builder, languages, unlabelled = BenchmarkBuilder(path, request), dict[str, None](), 0
+    builder, languages, unlabelled = BenchmarkBuilder(path, request, lists_pairs=True), dict[str, None](), 0
     queries, codes = dict[str, str](), dict[str, str]()
     with load_run(path) as view:
         labels = {pair.id: merge_rounds(rounds).annotation.label for pair, rounds in iterate_annotated_pairs(view)}

@@ -17,12 +17,13 @@ from urllib.parse import quote, unquote
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.datasets.benchmark import Benchmark
+from agent.datasets.benchmarks.building import OnUnknownId
 from agent.datasets.encoding import dumps, loads
 from agent.datasets.sources import open_regular
 from agent.errors import RunFolderError, UsageError
 from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.rankings import encode_id
-from agent.retrieval.results import Blindness, Comparisons, RetrievalScores
+from agent.retrieval.results import Audit, Blindness, Comparisons, RetrievalScores
 from agent.retrieval.searchers.trained import TrainingRecord
 from agent.runs.store import files
 from agent.runs.store.files import Parsed, lock_folder, read_document, replacing, writing
@@ -38,6 +39,7 @@ SCORES_CSV = "scores.csv"
 SCORES_JSONL = "scores.jsonl"
 COMPARISON = "comparison.json"
 BLINDNESS = "blindness.json"
+AUDIT = "audit.json"
 POOL = "pool.jsonl"
 JUDGED = "judged"
 JUDGEMENTS = "judgements.tsv"
@@ -45,12 +47,13 @@ JUDGEMENTS_TREC = "judgements.qrels"
 # Name of the retrieval folder inside a run folder.
 RETRIEVAL_FOLDER = "retrieval"
 # Results that become out of date when rankings change, and those that also become out of date when labels change.
-RESULTS: Mapping[str, type[RetrievalScores | Comparisons | Blindness]] = {
+RESULTS: Mapping[str, type[RetrievalScores | Comparisons | Blindness | Audit]] = {
     SCORES: RetrievalScores,
     COMPARISON: Comparisons,
     BLINDNESS: Blindness,
+    AUDIT: Audit,
 }
-LABEL_RESULTS = (SCORES, COMPARISON)
+LABEL_RESULTS = (SCORES, COMPARISON, AUDIT)
 _REMEDY = "Remove the file if it can be recreated, or choose another folder."
 _MAX_FILE_NAME = 100
 T = TypeVar("T")
@@ -90,6 +93,7 @@ class BenchmarkSource(BaseModel):
     split: str | None = None
     with_generated: bool = Field(default=False, exclude_if=lambda value: not value)
     mapping: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    on_unknown_id: OnUnknownId = Field(default="fail", exclude_if=lambda value: value == "fail")
 
 
 class _Manifest(BaseModel):
@@ -280,7 +284,12 @@ class RetrievalFolder:
         Raises:
             RunFolderError: a result is damaged.
         """
-        for name, command in ((SCORES, "score"), (COMPARISON, "compare"), (BLINDNESS, "score --mutants FILE")):
+        for name, command in (
+            (SCORES, "score"),
+            (COMPARISON, "compare"),
+            (BLINDNESS, "score --mutants FILE"),
+            (AUDIT, "audit"),
+        ):
             result = self.load_document(name, RESULTS[name])
             if result is not None and result.out_of_date:
                 cause = "is out of date: rankings, labels or scores have changed since it was written"

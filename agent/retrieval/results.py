@@ -1,4 +1,4 @@
-"""Defines the results in a retrieval folder: `scores.json`, `comparison.json` and `blindness.json`."""
+"""Defines the results in a retrieval folder: `scores.json`, `comparison.json`, `blindness.json` and `audit.json`."""
 
 from __future__ import annotations
 
@@ -183,3 +183,50 @@ class Blindness(RetrievalResult):
     mutants: str
     equivalent: Count
     searchers: tuple[SearcherBlindness, ...]
+
+
+class AuditFact(Frozen):
+    """How often a fault occurs in a benchmark, the number of items that could have it if that is known, and examples.
+
+    Texts in examples are escaped, on one line, and cut.
+    """
+
+    count: Count
+    of: Count | None
+    examples: tuple[Mapping[str, str], ...] = ()
+
+
+class Ceiling(Frozen):
+    """The expected mean of a metric for the best searcher that sees only texts, over queries with a relevant snippet.
+
+    The searcher gives equal queries the same ranking, and copies of a snippet are in random order. `below` of the `of`
+    queries have an expected value below 1. nDCG@10 is exact. RR is exact unless equal queries have more than six
+    different relevant texts. It is then that of the best of the orders that were tried.
+    """
+
+    metric: str
+    value: Share
+    below: Count
+    of: Count
+
+
+class ScoreShift(Frozen):
+    """How a searcher's mean changes if all equivalents without a grade get the grade of the snippet that they equal.
+
+    The interval of `difference` is clustered by queries that share groups of equivalents.
+    """
+
+    searcher: str
+    metric: str
+    before: float
+    difference: MetricValue
+
+
+class Audit(RetrievalResult):
+    """Facts about a benchmark, by kind. `codes` counts the snippets in the files, including copies."""
+
+    codes: Count
+    judgements: Count
+    facts: Mapping[str, AuditFact]
+    ceilings: tuple[Ceiling, ...]
+    shifts: tuple[ScoreShift, ...] = ()

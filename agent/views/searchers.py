@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from agent.retrieval.folder import BLINDNESS, COMPARISON, SCORES, RankingRecord, RetrievalFolder
-from agent.retrieval.results import Blindness, Comparisons, RetrievalScores, ReviewedScores, SearcherComparison
+from agent.retrieval.folder import AUDIT, BLINDNESS, COMPARISON, SCORES, RankingRecord, RetrievalFolder
+from agent.retrieval.results import Audit, Blindness, Comparisons, RetrievalScores, ReviewedScores, SearcherComparison
 from agent.retrieval.significance import Stability
 from agent.text import Figure, Table, build_figure, build_table, plural
+from agent.views.audit import build_audit_figures
 from agent.views.charts import Chart, Dot, build_dot, draw_intervals, draw_lines, format_label
 
 # At most this many means with intervals fit beside the names of the searchers.
@@ -27,7 +28,7 @@ def build_searcher_cards(folder: RetrievalFolder) -> list[dict[str, str]]:
 
 
 def build_searcher_figures(folder: RetrievalFolder) -> list[Figure]:
-    """Return the figures for a retrieval folder: scores, comparisons, blindness, trainings and search times.
+    """Return the figures for a retrieval folder: scores, comparisons, blindness, trainings, times and the audit.
 
     Raises:
         RunFolderError: a result is damaged.
@@ -35,6 +36,7 @@ def build_searcher_figures(folder: RetrievalFolder) -> list[Figure]:
     scores = folder.load_document(SCORES, RetrievalScores)
     comparisons = folder.load_document(COMPARISON, Comparisons)
     blindness = folder.load_document(BLINDNESS, Blindness)
+    audit = folder.load_document(AUDIT, Audit)
     notes = [note for result in (scores, comparisons, blindness) if result is not None for note in result.notes]
     notes += folder.describe_out_of_date_results()
     return [
@@ -44,6 +46,7 @@ def build_searcher_figures(folder: RetrievalFolder) -> list[Figure]:
         *([] if blindness is None else build_blindness_figures(blindness)),
         *_build_trainings(folder),
         _build_searches(folder, () if scores is None else [searcher.searcher for searcher in scores.searchers]),
+        *([] if audit is None else build_audit_figures(audit)),
     ]
 
 

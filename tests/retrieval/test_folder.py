@@ -14,11 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.corpus.audit import audit_benchmark
 from agent.datasets.benchmark import Benchmark
 from agent.errors import RunFolderError
 from agent.evaluation.statistics import BootstrapSettings
 from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.folder import (
+    AUDIT,
     LABEL_RESULTS,
     BenchmarkSource,
     RankingRecord,
@@ -27,6 +29,7 @@ from agent.retrieval.folder import (
     is_retrieval_folder,
     open_for_writing,
     prepare_folder,
+    write_json,
 )
 from agent.retrieval.scores import update_comparison, update_scores
 from tests.retrieval.pooled import make_folder
@@ -84,28 +87,29 @@ def test_a_failed_ranking_leaves_no_file(tmp_path: Path) -> None:
     assert RetrievalFolder(tmp_path / "r").rankings == {}
 
 
-def test_a_complete_ranking_marks_scores_and_comparison_as_out_of_date(tmp_path: Path) -> None:
+def test_a_complete_ranking_marks_results_as_out_of_date(tmp_path: Path) -> None:
     folder = RetrievalFolder(make_folder(tmp_path))
     update_scores(folder, settings=BootstrapSettings(resamples=100))
     update_comparison(folder)
+    write_json(folder.path / AUDIT, audit_benchmark(folder.reopen_benchmark()))
 
     def read_states() -> list[bool]:
         return [json.loads((folder.path / name).read_text())["out_of_date"] for name in LABEL_RESULTS]
 
     def check(file: TextIO) -> RankingRecord:
-        assert read_states() == [False, False]
+        assert read_states() == [False, False, False]
         assert set(RetrievalFolder(folder.path).rankings) == {"one", "two"}
         return write(file)
 
     assert list(folder.describe_out_of_date_results()) == []
     with open_for_writing(folder.path) as opened:
         opened.add_ranking("two", check)
-    assert read_states() == [True, True]
+    assert read_states() == [True, True, True]
     assert RetrievalFolder(folder.path).rankings["two"] == RECORD
     outdated = [note.split()[0] for note in folder.describe_out_of_date_results()]
     assert outdated == [str(folder.path / name) for name in LABEL_RESULTS]
     update_scores(folder, settings=BootstrapSettings(resamples=100))
-    assert read_states() == [False, True]
+    assert read_states() == [False, True, True]
 
 
 @pytest.mark.parametrize(

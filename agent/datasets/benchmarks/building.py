@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from agent.datasets.benchmark import Benchmark
+from agent.datasets.benchmark import Benchmark, Judgement
 from agent.datasets.fields import FieldMap, Fields
 from agent.datasets.formats import read_records, strip_suffixes
 from agent.datasets.sources import STDIN, BadLine, display_name
@@ -16,6 +16,8 @@ from agent.errors import InputError
 from agent.text import plural
 from agent.types import GENERATED, Pair
 
+OnUnknownId = Literal["fail", "skip"]
+"""What to do with a grade of an unknown query or snippet."""
 T = TypeVar("T")
 
 
@@ -33,6 +35,7 @@ class BenchmarkRequest:
     with_generated: bool = False
     mapping: FieldMap = None
     own_ids: bool = False
+    on_unknown_id: OnUnknownId = "fail"
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,8 @@ def read_rows(path: Path) -> Iterator[BenchmarkRow]:
 class BenchmarkBuilder:
     """Collects the queries, snippets and grades of the benchmark at `path`.
 
-    A duplicate id, or a grade for an unknown query or snippet, raises an InputError with the location.
+    A duplicate id raises an InputError with the location, and so does a grade for an unknown query or snippet, unless
+    such grades are to be skipped. `lists_pairs` is that of `Benchmark`.
     """
 
     path: Path
@@ -127,10 +131,13 @@ class BenchmarkBuilder:
     grades: dict[str, dict[str, int]] = field(default_factory=dict)
     answers: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    judgements: list[Judgement] = field(default_factory=list)
+    lists_pairs: bool = False
     _first: dict[str, str] = field(default_factory=dict)
     _duplicates: dict[str, str] = field(default_factory=dict)
     _conflicts: int = 0
     _ungraded: int = 0
+    _unknown: int = 0
     _left_out: int = 0
 
     def __post_init__(self) -> None:
@@ -166,12 +173,17 @@ class BenchmarkBuilder:
 
     def add_grade(self, query: str, code: str, grade: int | None, row: BenchmarkRow) -> None:
         """Add a grade, or None for an unjudged pair. If a query and a snippet have several, the highest one is used."""
-        if query not in self.queries:
-            raise row.build_error(f"has a grade for the unknown query {query[:60]!r}")
-        if not self.has_code(code):
-            raise row.build_error(f"has a grade for the unknown snippet {code[:60]!r}")
+        unknown = f"query {query[:60]!r}" if query not in self.queries else f"snippet {code[:60]!r}"
+        is_known = query in self.queries and self.has_code(code)
+        if not is_known and self.request.on_unknown_id == "fail":
+            remedy = "`agent retrieval run --on-unknown-id skip` skips such grades"
+            raise row.build_error(f"has a grade for the unknown {unknown}. {remedy}")
+        self._unknown += not is_known
         if grade is None:
-            self._ungraded += 1
+            self._ungraded += is_known
+            return
+        self.judgements.append((query, code, grade))
+        if not is_known:
             return
         grades, item = self.grades.setdefault(query, {}), self._duplicates.get(code, code)
         self._conflicts += grades.get(item, grade) != grade
@@ -185,6 +197,8 @@ class BenchmarkBuilder:
         """
         if self._ungraded:
             self.notes.append(f"not judged: {plural(self._ungraded, 'pair')} without a label")
+        if self._unknown:
+            self.notes.append(f"skipped: {plural(self._unknown, 'grade')} of unknown queries or snippets")
         if self._left_out:
             pairs = plural(self._left_out, "pair")
             self.notes.append(f"left out: {pairs} with generated code that no reviewer confirmed (--with-generated)")
@@ -210,4 +224,6 @@ class BenchmarkBuilder:
             answers=self.answers,
             notes=tuple(dict.fromkeys(self.notes)),
             duplicates=self._duplicates,
+            judgements=self.judgements,
+            lists_pairs=self.lists_pairs,
         )

@@ -76,6 +76,7 @@ def _add_grades(builder: BenchmarkBuilder, ratings: dict[tuple[str, str], tuple[
             builder.add_grade(query, url, grade, row)
         else:
             missing[grade] += 1
+            builder.judgements.append((query, url, grade))
     queries = plural(len(set(matches)), "query", "queries")
     builder.notes.append(
         f"{plural(len(matches), 'relevant pair')} with {queries}; {len(ratings) - len(matches):,} judged not relevant; "

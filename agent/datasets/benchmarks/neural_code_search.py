@@ -49,6 +49,7 @@ def read_questions(builder: BenchmarkBuilder) -> None:
                 builder.add_grade(str(number), example, 1, row)
             else:
                 missing += 1
+                builder.judgements.append((str(number), example, 1))
     if without_code:
         builder.notes.append(f"skipped {plural(without_code, 'method')} without a `code` field")
     if missing:

@@ -128,7 +128,7 @@ def _read_pairs(
     that contains it. If a row contains several snippets, the ids of all snippets after the first also contain an index.
     The number of the row makes a repeated id unique.
     """
-    ids = dict[str, str]()
+    ids, builder.lists_pairs = dict[str, str](), True
     for number, row in _iterate_rows(builder, builder.path, fields or Fields()):
         own, text, codes = read(str(number), row)
         own = f"{own}/{number}" if builder.has_code(own) else own
