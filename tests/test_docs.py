@@ -20,6 +20,7 @@ import pytest
 from agent.pipeline.graph import load_variant, render_mermaid
 from agent.runs.store.run_view import load_run
 from agent.runs.store.samples import read_sample
+from tests.corpus.test_audit import make_group
 from tests.datasets.benchmarks.published import write_all
 from tests.evaluation.runs import add_reviews, annotate, write_lines, write_run
 from tests.llm.server import Answer, ChatServer, Request, says
@@ -149,6 +150,8 @@ def fill(folder: Path) -> None:
         write_lines(folder / f"{name}.jsonl", [{**pair, "label": int(n % 4 > 0)} for n, pair in enumerate(labelled)])
     write_lines(folder / "mutants.jsonl", make_mutants(40))
     write_lines(folder / "search.jsonl", ({"query": w, "code": f"{w} = 1"} for w in words))
+    group = make_group("g1", *(f"def add{n}(x):\n    return x + {n}\n" for n in (1, 2)))
+    write_lines(folder / "groups.jsonl", [group.model_dump()])
     for name in ("original", "relabelled"):
         codes = [{"query": pair["query"], "code": f"{pair['code']}# {name}\n", "label": 1} for pair in pairs]
         write_lines(folder / f"{name}.jsonl", codes)

@@ -7,18 +7,17 @@ that list pairs, a snippet is its text and has no copies.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import permutations, product
 from math import log2
 from statistics import fmean
-from typing import NamedTuple
 
 from agent.corpus.decontaminate import Decontaminator
 from agent.corpus.near_duplicates import cluster, shingle_code, shingle_query
 from agent.datasets.benchmark import Benchmark, Grades
 from agent.datasets.groups import EquivalenceGroup
 from agent.evaluation.lazy_numpy import np
-from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, ClusterBootstrap, divide
+from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, ClusterBootstrap
 from agent.retrieval.folder import RetrievalFolder
 from agent.retrieval.judging import merge_grades, read_labels
 from agent.retrieval.measures import QueryRanking, ndcg, reciprocal_rank
@@ -37,6 +36,9 @@ _MAX_ORDERED = 6
 """Maximum number of relevant texts whose orders are compared for equal queries."""
 _MAX_TEXT = 100
 _Fields = Mapping[str, str]
+_Shingle = Callable[[str], frozenset[str]]
+_Proposal = tuple[str, str, str, str]
+"""The ids of a query, of a snippet without a grade, of a relevant snippet, and of a group with both snippets."""
 
 
 def audit_benchmark(
@@ -56,24 +58,30 @@ def audit_benchmark(
         ExtraMissing: `datasketch` or NumPy is not installed.
         UsageError: a file of the folder is damaged.
     """
-    copies = _Copies(benchmark)
-    facts = dict(_find_duplicates(benchmark, copies, progress)) | _find_contradictions(benchmark, copies)
-    if training is not None:
-        facts |= _find_leaks(benchmark, training, progress)
+    copies, codes = _Copies(benchmark), benchmark.codes
+    facts = {
+        **_find_duplicates("snippet", codes, copies.codes.values(), shingle_code, progress),
+        **_find_duplicates("query", benchmark.queries, copies.queries.values(), shingle_query, progress),
+        **_find_contradictions(benchmark, copies),
+        **({} if training is None else _find_leaks(benchmark, training, progress)),
+    }
     shifts: Iterable[ScoreShift] = ()
     if groups is not None:
         grades = benchmark.grades if folder is None else read_labels(folder).grades
         proposals = list(_propose_equivalents(benchmark, grades, groups))
-        rows = [own.describe(benchmark) for own in proposals]
-        affected = len({own.query for own in proposals})
-        facts["ungraded_equivalents"] = _build_fact(None, rows)
-        facts["queries_with_ungraded_equivalents"] = _build_fact(len(benchmark.queries), (), affected)
+        rows = {
+            (query, code): {"query": query, "snippet": code, "equivalent_to": of, "group": group, "text": codes[code]}
+            for query, code, of, group in proposals
+        }
+        facts["equivalents_without_grade"] = _build_fact(None, rows.values())
+        affected = len({query for query, _ in rows})
+        facts["queries_with_such_equivalents"] = _build_fact(len(benchmark.queries), (), affected)
         if folder is not None and folder.rankings and proposals:
             shifts = _measure_shifts(folder, grades, proposals, progress)
     return Audit(
         benchmark=benchmark.name,
         queries=len(benchmark.queries),
-        codes=sum(map(len, copies.codes.values())),
+        snippets=sum(map(len, copies.codes.values())),
         judgements=len(benchmark.judgements),
         facts=facts,
         ceilings=tuple(_compute_ceilings(benchmark, copies)),
@@ -108,8 +116,8 @@ class _Copies:
                 pairs = self.grades.setdefault((benchmark.queries[query], first), {})
                 pairs.setdefault((query, first if benchmark.lists_pairs else code), []).append(grade)
             else:
-                unknown = "query" if query not in benchmark.queries else "code"
-                self.unresolved.append({"query": query, "code": code, "unknown": unknown})
+                unknown = "query" if query not in benchmark.queries else "snippet"
+                self.unresolved.append({"query": query, "snippet": code, "unknown": unknown})
 
 
 def _build_fact(of: int | None, rows: Iterable[_Fields], count: int | None = None) -> AuditFact:
@@ -121,19 +129,17 @@ def _build_fact(of: int | None, rows: Iterable[_Fields], count: int | None = Non
     return AuditFact(count=total if count is None else count, of=of, examples=tuple(examples))
 
 
-def _find_duplicates(benchmark: Benchmark, copies: _Copies, progress: Progress) -> Iterator[tuple[str, AuditFact]]:
-    kinds: tuple[tuple[str, Mapping[str, str], Iterable[list[str]], Callable[[str], frozenset[str]]], ...] = (
-        ("code", benchmark.codes, copies.codes.values(), shingle_code),
-        ("query", benchmark.queries, copies.queries.values(), shingle_query),
-    )
-    for kind, texts, groups, shingle in kinds:
-        firsts = [group[0] for group in groups]
-        equal = ((copy, group[0]) for group in groups for copy in group[1:])
-        numbers = cluster((texts[first] for first in firsts), len(firsts), progress, shingle)
-        near = ((firsts[i], firsts[number]) for i, number in enumerate(numbers) if i != number)
-        for name, own, of in (("equal", equal, sum(map(len, groups))), ("near", near, len(firsts))):
-            rows = ({kind: copy, name: first, "text": texts[first]} for copy, first in own)
-            yield f"{name}_{'codes' if kind == 'code' else 'queries'}", _build_fact(of, rows)
+def _find_duplicates(
+    kind: str, texts: Mapping[str, str], groups: Collection[Sequence[str]], shingle: _Shingle, progress: Progress
+) -> dict[str, AuditFact]:
+    firsts, noun = [group[0] for group in groups], "queries" if kind == "query" else "snippets"
+    numbers = cluster((texts[first] for first in firsts), len(firsts), progress, shingle)
+    equal = ((copy, group[0]) for group in groups for copy in group[1:])
+    near = ((own, firsts[number]) for own, number in zip(firsts, numbers, strict=True) if own != firsts[number])
+    return {
+        f"{name}_{noun}": _build_fact(of, ({kind: own, "of": first, "text": texts[first]} for own, first in pairs))
+        for name, of, pairs in (("equal", sum(map(len, groups)), equal), ("nearly_equal", len(firsts), near))
+    }
 
 
 def _find_contradictions(benchmark: Benchmark, copies: _Copies) -> dict[str, AuditFact]:
@@ -143,15 +149,14 @@ def _find_contradictions(benchmark: Benchmark, copies: _Copies) -> dict[str, Aud
         grades = {grade for own in pairs.values() for grade in own}
         relevant += max(grades) > 0
         for (query, code), own in pairs.items():
-            fields = {"query": query, "code": code, "grade": str(own[0])}
-            repeated += [fields] * (len(own) - len(set(own)))
-        example = {"query": text, "code": first, "text": benchmark.codes[first]}
+            repeated += [{"query": query, "snippet": code}] * (len(own) - len(set(own)))
+        example = {"query": text, "snippet": first, "text": benchmark.codes[first]}
         if len(grades) > 1:
             judged = (f"{query} {code}: {grade}" for (query, code), own in pairs.items() for grade in own)
             conflicts.append({**example, "grades": ", ".join(judged)})
         elif max(grades) > 0 and len(pairs) < len(copies.queries[text]) * len(copies.codes[first]):
             missing = next(pair for pair in product(copies.queries[text], copies.codes[first]) if pair not in pairs)
-            unequal.append({**example, "relevant": " ".join(next(iter(pairs))), "not_judged": " ".join(missing)})
+            unequal.append({**example, "relevant": " ".join(next(iter(pairs))), "without_grade": " ".join(missing)})
     without = (
         {"query": query, "text": text}
         for query, text in benchmark.queries.items()
@@ -160,27 +165,29 @@ def _find_contradictions(benchmark: Benchmark, copies: _Copies) -> dict[str, Aud
     judgements = len(benchmark.judgements)
     return {
         "repeated_judgements": _build_fact(judgements, repeated),
-        "conflicting_copies": _build_fact(len(copies.grades), conflicts),
-        "unjudged_copies": _build_fact(relevant, unequal),
-        "queries_without_relevant": _build_fact(len(benchmark.queries), without),
-        "unknown_ids": _build_fact(judgements, copies.unresolved),
+        "copies_with_different_grades": _build_fact(len(copies.grades), conflicts),
+        "copies_without_grade": _build_fact(relevant, unequal),
+        "queries_without_relevant_snippet": _build_fact(len(benchmark.queries), without),
+        "judgements_of_unknown_ids": _build_fact(judgements, copies.unresolved),
     }
 
 
 def _find_leaks(benchmark: Benchmark, training: Sequence[Pair], progress: Progress) -> dict[str, AuditFact]:
     """Find the queries and snippets of the benchmark that occur in training, with the rules of `decontaminate`."""
-    finder, found = Decontaminator(), {"queries": list[_Fields](), "codes": list[_Fields]()}
+    finder, queries, codes = Decontaminator(), list[_Fields](), list[_Fields]()
     finder.add("benchmark", benchmark, progress)
     for number, pair in enumerate(training, start=1):
-        if match := finder.check(pair):
-            kind = "query" if match["removed_by"] == "query" else "code"
-            fields = {kind: match["matched_id"], "training": pair.id, "by": match["removed_by"]}
-            found["queries" if kind == "query" else "codes"].append({**fields, "text": match[f"matched_{kind}"]})
+        match = finder.check(pair)
+        fields = {"training": pair.id, "by": match.get("removed_by", "")}
+        if "matched_query" in match:
+            queries.append({"query": match["matched_id"], **fields, "text": match["matched_query"]})
+        elif match:
+            codes.append({"snippet": match["matched_id"], **fields, "text": match["matched_code"]})
         progress("checking pairs", number, len(training))
     counts = finder.overlaps["benchmark"]
     return {
-        f"leaked_{kind}": _build_fact(counts[kind], rows, counts[f"contaminated_{kind}"])
-        for kind, rows in found.items()
+        "queries_in_training": _build_fact(counts["queries"], queries, counts["contaminated_queries"]),
+        "snippets_in_training": _build_fact(counts["codes"], codes, counts["contaminated_codes"]),
     }
 
 
@@ -191,8 +198,8 @@ def _compute_ceilings(benchmark: Benchmark, copies: _Copies) -> Iterator[Ceiling
             grades[query][code] = max(own)
     values: tuple[list[float], list[float]] = ([], [])
     for queries in copies.queries.values():
-        judged = [grades[query] for query in queries if any(grade > 0 for grade in grades[query].values())]
-        relevant = dict.fromkeys(code for own in judged for code, grade in own.items() if grade > 0)
+        judged = [grades[query] for query in queries if max(grades[query].values(), default=0) > 0]
+        relevant = (code for own in judged for code, grade in own.items() if grade > 0)
         texts = dict.fromkeys(benchmark.duplicates.get(code, code) for code in relevant)
         for column, scores in zip(values, _rank_texts(judged, [copies.codes[text] for text in texts]), strict=True):
             column.extend(scores)
@@ -210,11 +217,8 @@ def _rank_texts(judged: Sequence[Grades], texts: Sequence[Sequence[str]]) -> tup
     best = (sorted(own.values(), reverse=True)[:_CUTOFF] for own in judged)
     ideal = [sum(grade / log2(rank + 1) for rank, grade in enumerate(grades, start=1)) for grades in best]
     # nDCG is linear in the gains, so no order is better than that by the mean gain of a copy
-    gains = {
-        tuple(text): sum(own.get(code, 0) / dcg for own, dcg in zip(judged, ideal, strict=True) for code in text)
-        / len(text)
-        for text in texts
-    }
+    shares = [{code: grade / dcg for code, grade in own.items()} for own, dcg in zip(judged, ideal, strict=True)]
+    gains = {tuple(text): fmean(sum(own.get(code, 0) for own in shares) for code in text) for text in texts}
     scores = {code: gain for text, gain in gains.items() for code in text}
     by_gain = sorted(gains, key=lambda text: -gains[text])
     # the RR of a single query depends only on its first relevant text
@@ -225,82 +229,51 @@ def _rank_texts(judged: Sequence[Grades], texts: Sequence[Sequence[str]]) -> tup
         ranking = {code: -float(rank) for rank, text in enumerate([*order, *by_gain[len(first) :]]) for code in text}
         return [reciprocal_rank(QueryRanking(ranking, own)) for own in judged]
 
-    return (
-        [ndcg(QueryRanking(scores, own), _CUTOFF) for own in judged],
-        max(map(compute_ranks, orders), key=sum),
-    )
-
-
-class _Proposal(NamedTuple):
-    """A snippet without a grade that is equivalent to the relevant snippet `of`, in all these groups."""
-
-    query: str
-    code: str
-    grade: int
-    of: str
-    groups: list[str]
-
-    def describe(self, benchmark: Benchmark) -> _Fields:
-        fields = {"query": self.query, "code": self.code, "equivalent_to": self.of, "group": self.groups[0]}
-        return {**fields, "text": benchmark.codes[self.code]}
+    return [ndcg(QueryRanking(scores, own), _CUTOFF) for own in judged], max(map(compute_ranks, orders), key=sum)
 
 
 def _propose_equivalents(
     benchmark: Benchmark, grades: Mapping[str, Grades], groups: Iterable[EquivalenceGroup]
-) -> Iterable[_Proposal]:
+) -> Iterator[_Proposal]:
     codes = {text: code for code, text in benchmark.codes.items()}
-    queries = defaultdict[str, list[tuple[str, int]]](list)
+    queries = defaultdict[str, list[str]](list)
     for query, own in grades.items():
-        for code, grade in own.items():
-            if grade > 0:
-                queries[code].append((query, grade))
-    proposals: dict[tuple[str, str], _Proposal] = {}
+        for code in (code for code, grade in own.items() if grade > 0):
+            queries[code].append(query)
     for group in groups:
         members = list(dict.fromkeys(codes[member.code] for member in group.members if member.code in codes))
-        for of, code in permutations(members, 2):
-            for query, grade in queries[of]:
+        for of in filter(queries.__contains__, members):
+            for query, code in product(queries[of], members):
                 if code not in grades[query]:
-                    proposal = proposals.setdefault((query, code), _Proposal(query, code, grade, of, []))
-                    proposal.groups.append(group.id)
-    return proposals.values()
+                    yield query, code, of, group.id
 
 
 def _measure_shifts(
-    folder: RetrievalFolder,
-    grades: Mapping[str, Grades],
-    proposals: Iterable[_Proposal],
-    progress: Progress,
+    folder: RetrievalFolder, grades: Mapping[str, Grades], proposals: Sequence[_Proposal], progress: Progress
 ) -> Iterator[ScoreShift]:
     """Score the rankings before and after all proposals. Intervals are clustered by connected queries and groups."""
     added = defaultdict[str, dict[str, int]](dict)
-    links = defaultdict[str, set[str]](set)
-    for own in proposals:
-        added[own.query][own.code] = own.grade
-        links[own.query] |= set(own.groups)
+    for query, code, of, _ in proposals:
+        added[query][code] = max(grades[query][of], added[query].get(code, 0))
     before, after = (
         score_rankings(
-            folder.about["name"],
-            list(folder.read_queries()),
-            folder.identity["benchmark"]["codes"],
-            labels,
+            folder.about["name"], list(folder.read_queries()), folder.identity["benchmark"]["codes"], labels,
             {name: read_trec(folder.ranking_path(name)) for name in folder.rankings},
-            metrics=_METRICS,
-            settings=BootstrapSettings(resamples=1),  # the intervals of the means are not needed
-            progress=progress,
+            metrics=_METRICS, settings=BootstrapSettings(resamples=1), progress=progress,
         )
         for labels in (grades, merge_grades(grades, added))
-    )
-    bootstrap = ClusterBootstrap(_connect_queries(before.queries, links))
-    for name, metrics in before.values.items():
-        for metric, values in metrics.items():
-            changes = np.array(after.values[name][metric]) - np.array(values)
-            sums = bootstrap.resample_sums([(1.0, change) for change in changes], 2)
-            interval = bootstrap.percentile_interval(divide(sums[:, 1], sums[:, 0]))
-            mean, difference = fmean(values), MetricValue(mean=float(changes.mean()), interval=interval)
-            yield ScoreShift(searcher=name, metric=metric, before=mean, difference=difference)
+    )  # fmt: skip
+    columns = [(name, metric) for name in before.values for metric in _METRICS]
+    now, then = (np.array([own.values[name][metric] for name, metric in columns]).T for own in (before, after))
+    bootstrap = ClusterBootstrap(_connect_queries(before.queries, proposals))
+    sums = bootstrap.resample_sums(list(np.hstack([np.ones((len(now), 1)), then - now])), 1 + len(columns))
+    for i, (name, metric) in enumerate(columns):
+        interval = bootstrap.percentile_interval(sums[:, i + 1] / sums[:, 0])
+        difference = MetricValue(mean=float((then - now)[:, i].mean()), interval=interval)
+        yield ScoreShift(searcher=name, metric=metric, before=float(now[:, i].mean()), difference=difference)
 
 
-def _connect_queries(queries: Sequence[str], links: Mapping[str, Iterable[str]]) -> list[str]:
+def _connect_queries(queries: Sequence[str], proposals: Iterable[_Proposal]) -> list[str]:
     """Return a cluster for each query. Queries that share a group, also through other queries, share a cluster."""
     parents: dict[str, str] = {}
 
@@ -309,7 +282,6 @@ def _connect_queries(queries: Sequence[str], links: Mapping[str, Iterable[str]])
             name = parent
         return name
 
-    for query in queries:
-        for group in links.get(query, ()):
-            parents[find_root(f"group {group}")] = find_root(f"query {query}")
+    for query, _, _, group in proposals:
+        parents[find_root(f"group {group}")] = find_root(f"query {query}")
     return [find_root(f"query {query}") for query in queries]

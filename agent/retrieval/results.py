@@ -199,9 +199,8 @@ class AuditFact(Frozen):
 class Ceiling(Frozen):
     """The expected mean of a metric for the best searcher that sees only texts, over queries with a relevant snippet.
 
-    The searcher gives equal queries the same ranking, and copies of a snippet are in random order. `below` of the `of`
-    queries have an expected value below 1. nDCG@10 is exact. RR is exact unless equal queries have more than six
-    different relevant texts. It is then that of the best of the orders that were tried.
+    Equal queries have the same ranking, and copies of a snippet are in random order. `below` of the `of` queries have
+    an expected value below 1. RR is a lower bound if equal queries have more than six different relevant texts.
     """
 
     metric: str
@@ -223,9 +222,9 @@ class ScoreShift(Frozen):
 
 
 class Audit(RetrievalResult):
-    """Facts about a benchmark, by kind. `codes` counts the snippets in the files, including copies."""
+    """Facts about a benchmark, by kind. `snippets` counts those in the files, including copies."""
 
-    codes: Count
+    snippets: Count
     judgements: Count
     facts: Mapping[str, AuditFact]
     ceilings: tuple[Ceiling, ...]

@@ -7,32 +7,18 @@ from collections.abc import Iterator
 from agent.retrieval.results import Audit
 from agent.text import Figure, build_figure, build_table
 
-FACTS = {
-    "equal_codes": "Snippets that equal an earlier snippet",
-    "near_codes": "Snippets that nearly equal an earlier snippet",
-    "equal_queries": "Queries that equal an earlier query",
-    "near_queries": "Queries that nearly equal an earlier query",
-    "repeated_judgements": "Repeated judgements",
-    "conflicting_copies": "Queries and snippets whose copies have different grades",
-    "unjudged_copies": "Relevant snippets with a copy that has no grade",
-    "queries_without_relevant": "Queries without a relevant snippet",
-    "unknown_ids": "Judgements with an unknown id",
-    "leaked_queries": "Queries in the training data",
-    "leaked_codes": "Snippets in the training data",
-    "ungraded_equivalents": "Equivalents of relevant snippets that have no grade",
-    "queries_with_ungraded_equivalents": "Queries with such an equivalent",
-}
-
 
 def build_audit_figures(audit: Audit) -> Iterator[Figure]:
     """Yield the counts of all facts, examples of each, the best expected scores, and the effect of equivalents."""
-    counts = ((FACTS[kind], fact.count, fact.of) for kind, fact in audit.facts.items())
+    counts = ((kind.replace("_", " "), fact.count, fact.of) for kind, fact in audit.facts.items())
     yield build_figure("Facts", "", None, [build_table(("", "count", "of"), counts)])
     for kind, fact in audit.facts.items():
         if fact.examples:
             columns = tuple(fact.examples[0])
             rows = (example.values() for example in fact.examples)
-            yield build_figure(f"Examples: {FACTS[kind]}", "", None, [build_table(columns, rows, left=columns)])
+            yield build_figure(
+                f"Examples: {kind.replace('_', ' ')}", "", None, [build_table(columns, rows, left=columns)]
+            )
     if audit.ceilings:
         text = (
             "A searcher that sees only texts can expect at most these means over the queries with a relevant snippet. "

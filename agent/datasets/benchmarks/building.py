@@ -173,17 +173,17 @@ class BenchmarkBuilder:
 
     def add_grade(self, query: str, code: str, grade: int | None, row: BenchmarkRow) -> None:
         """Add a grade, or None for an unjudged pair. If a query and a snippet have several, the highest one is used."""
-        unknown = f"query {query[:60]!r}" if query not in self.queries else f"snippet {code[:60]!r}"
-        is_known = query in self.queries and self.has_code(code)
+        is_known, place = query in self.queries, f"query {query[:60]!r}"
+        if is_known:
+            is_known, place = self.has_code(code), f"snippet {code[:60]!r}"
         if not is_known and self.request.on_unknown_id == "fail":
             remedy = "`agent retrieval run --on-unknown-id skip` skips such grades"
-            raise row.build_error(f"has a grade for the unknown {unknown}. {remedy}")
-        self._unknown += not is_known
-        if grade is None:
+            raise row.build_error(f"has a grade for the unknown {place}. {remedy}")
+        if grade is not None:
+            self.judgements.append((query, code, grade))
+        if not is_known or grade is None:
+            self._unknown += not is_known
             self._ungraded += is_known
-            return
-        self.judgements.append((query, code, grade))
-        if not is_known:
             return
         grades, item = self.grades.setdefault(query, {}), self._duplicates.get(code, code)
         self._conflicts += grades.get(item, grade) != grade
