@@ -169,7 +169,7 @@ def equivalents(
 ) -> None:
     """Group Python functions that return the same results for the same inputs.
 
-    Nothing is labelled: a person decides whether the functions of a group are equally right. Functions without a group
+    Nothing is labelled: `agent retrieval judge` or a person decides about the proposed pairs. Functions without a group
     are listed in FILE.removed.jsonl with the reason.
     """
     from agent.cli.corpus_equivalents import run

@@ -50,7 +50,12 @@ def run(source: str, against: Sequence[str], out: Path, options: DecontaminateOp
             for path in benchmarks:
                 own_codes = code_files if path in without_codes else ()
                 benchmark = open_benchmark(
-                    path, own_codes, own_ids=True, language=options.language, split=options.split
+                    path,
+                    own_codes,
+                    own_ids=True,
+                    language=options.language,
+                    split=options.split,
+                    on_unknown_id="skip",
                 )
                 finder.add(str(path), benchmark, steps)
             with open_output(out) as writer:

@@ -45,7 +45,7 @@ def run(source: Path, out: Path, options: EquivalentsOptions) -> None:
     inputs = [source, *map(Path, options.codes or ())]
     check_corpus_output(out, inputs, force=options.force)
     if options.pairs is not None:
-        check_corpus_output(options.pairs, [*inputs, out], force=options.force)
+        check_corpus_output(options.pairs, [*inputs, out, get_removed_path(out)], force=options.force)
     notes = Console(stderr=True)
     with stoppable(notes, "No output was written."):
         pairs, benchmark = _read(source, options)
@@ -72,12 +72,17 @@ def run(source: Path, out: Path, options: EquivalentsOptions) -> None:
     }
     if options.as_json:
         paths = {"out": str(out), "removed_out": str(get_removed_path(out))}
+        paths |= {"pairs_out": str(options.pairs)} if options.pairs is not None else {}
         print_json({**paths, **counts, "cut": summary.cut, "removed": dict(writer.removed.most_common())})
     else:
         rows = {**counts, **{f"removed: {reason}": count for reason, count in writer.removed.most_common()}}
         rows = {name.replace("_", " "): count for name, count in rows.items()}
         print_table(Console(), build_table(("functions, groups and pairs", "count"), rows.items()))
         print_text(Console(), f"groups: {out}\nremoved: {get_removed_path(out)}")
+        if options.pairs is not None:
+            print_text(Console(), f"pairs: {options.pairs}")
+    for note in benchmark.notes if benchmark else ():
+        print_text(notes, f"note: {note}")
     if summary.cut:
         print_text(notes, f"note: there are more than {MAX_GROUPS:,} groups. The others are missing")
     raise typer.Exit(SOME_ERRORS if writer.removed[NOT_RUN] else DONE)
@@ -94,7 +99,12 @@ def _read(source: Path, options: EquivalentsOptions) -> tuple[list[Pair], Benchm
             mapping |= [("id", name) for name in CODES["id"] if name in columns][:1]
         return list(read_dataset([source], mapping, codes_alone=True)), None
     benchmark = open_benchmark(
-        source, options.codes or (), language="python", split=options.split, mapping=options.field_map
+        source,
+        options.codes or (),
+        language="python",
+        split=options.split,
+        mapping=options.field_map,
+        on_unknown_id="skip",
     )
     # of the rows of a benchmark, only the texts are kept
     labelled = read_labelled(source, options.field_map) if is_run or has_codes else ()

@@ -35,7 +35,10 @@ def run(source: BenchmarkSource, against: Sequence[str], equivalents: Path | Non
         with notes.status(f"reading {one_line(str(path))}"):
             benchmark = open_benchmark(path, source.codes, **options) if folder is None else folder.reopen_benchmark()
             training = read_dataset(expand_patterns(against), codes_alone=True) if against else None
-            groups = None if equivalents is None else read_groups(equivalents)
+            groups = None if equivalents is None else list(read_groups(equivalents))
+            texts = set(benchmark.codes.values())
+            if groups is not None and not any(member.code in texts for group in groups for member in group.members):
+                raise UsageError(f"{equivalents}: contains no function of the benchmark. Pass its own groups.")
         with Steps(notes) as steps:
             audit = audit_benchmark(benchmark, training, groups, folder, progress=steps)
         if folder is not None:

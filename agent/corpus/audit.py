@@ -154,9 +154,10 @@ def _find_contradictions(benchmark: Benchmark, copies: _Copies) -> dict[str, Aud
         if len(grades) > 1:
             judged = (f"{query} {code}: {grade}" for (query, code), own in pairs.items() for grade in own)
             conflicts.append({**example, "grades": ", ".join(judged)})
-        elif max(grades) > 0 and len(pairs) < len(copies.queries[text]) * len(copies.codes[first]):
+        if max(grades) > 0 and len(pairs) < len(copies.queries[text]) * len(copies.codes[first]):
             missing = next(pair for pair in product(copies.queries[text], copies.codes[first]) if pair not in pairs)
-            unequal.append({**example, "relevant": " ".join(next(iter(pairs))), "without_grade": " ".join(missing)})
+            judged_copy = next(pair for pair, own in pairs.items() if max(own) > 0)
+            unequal.append({**example, "relevant": " ".join(judged_copy), "without_grade": " ".join(missing)})
     without = (
         {"query": query, "text": text}
         for query, text in benchmark.queries.items()
@@ -174,20 +175,22 @@ def _find_contradictions(benchmark: Benchmark, copies: _Copies) -> dict[str, Aud
 
 def _find_leaks(benchmark: Benchmark, training: Sequence[Pair], progress: Progress) -> dict[str, AuditFact]:
     """Find the queries and snippets of the benchmark that occur in training, with the rules of `decontaminate`."""
-    finder, queries, codes = Decontaminator(), list[_Fields](), list[_Fields]()
+    finder, queries, codes = Decontaminator(), dict[str, _Fields](), dict[str, _Fields]()
     finder.add("benchmark", benchmark, progress)
     for number, pair in enumerate(training, start=1):
         match = finder.check(pair)
         fields = {"training": pair.id, "by": match.get("removed_by", "")}
         if "matched_query" in match:
-            queries.append({"query": match["matched_id"], **fields, "text": match["matched_query"]})
+            leak = {"query": match["matched_id"], **fields, "text": match["matched_query"]}
+            queries.setdefault(match["matched_id"], leak)
         elif match:
-            codes.append({"snippet": match["matched_id"], **fields, "text": match["matched_code"]})
+            leak = {"snippet": match["matched_id"], **fields, "text": match["matched_code"]}
+            codes.setdefault(match["matched_id"], leak)
         progress("checking pairs", number, len(training))
     counts = finder.overlaps["benchmark"]
     return {
-        "queries_in_training": _build_fact(counts["queries"], queries, counts["contaminated_queries"]),
-        "snippets_in_training": _build_fact(counts["codes"], codes, counts["contaminated_codes"]),
+        "queries_in_training": _build_fact(counts["queries"], queries.values(), counts["contaminated_queries"]),
+        "snippets_in_training": _build_fact(counts["codes"], codes.values(), counts["contaminated_codes"]),
     }
 
 

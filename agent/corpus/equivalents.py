@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, zip_longest
 
-from agent.corpus.calls import RAN, Calls, CallTask, run_in_sessions, run_tasks
+from agent.corpus.calls import DIED, RAN, Calls, CallTask, run_in_sessions, run_tasks
 from agent.corpus.labelled import LabelledPair
 from agent.corpus.mutate import (
     NOT_RUN,
@@ -116,6 +116,8 @@ async def find_equivalents(
             number += 1
             progress("calling functions", number, len(functions))
             function.digests = tuple(calls.shared.split(" "))
+            if calls.status == RAN and len(function.digests) != len(function.inputs):  # forged by the snippet
+                calls = Calls(DIED)
             if calls.status != RAN or len({*function.informative.values()}) < MIN_OUTPUTS:
                 removed[function.pair.id] = "too few results" if calls.status == RAN else calls.status
     functions = [function for function in functions if function.pair.id not in removed]
@@ -132,14 +134,16 @@ async def find_equivalents(
             if reason := checked.reason or _judge_mutants(*function.count_mutants()):
                 removed[checked.pair.id] = reason
     trusted = {number for number, function in enumerate(functions) if function.pair.id not in removed}
-    cliques = iterate_cliques({number: neighbours[number] & trusted for number in trusted})
-    chosen = [clique for clique in islice(cliques, MAX_GROUPS) if len(clique) > 1]
+    cliques = iterate_cliques({number: own for number in trusted if (own := neighbours[number] & trusted)})
+    chosen = list(islice(cliques, MAX_GROUPS))
     groups = list[EquivalenceGroup]()
     for clique in sorted(chosen):
         groups += _build_group(f"g{len(groups) + 1}", [functions[number] for number in clique])
     alone = {function.pair.id for function in functions} - {member.id for group in groups for member in group.members}
-    removed |= {id: "no equivalent function" for id in alone if id not in removed}
-    return EquivalenceSummary(len(pairs), len(functions), groups, removed, next(cliques, None) is not None)
+    cut = next(cliques, None) is not None
+    reason = "too many groups" if cut else "no equivalent function"
+    removed |= {id: reason for id in alone if id not in removed}
+    return EquivalenceSummary(len(pairs), len(functions), groups, removed, cut)
 
 
 def _select(pairs: Iterable[Pair], removed: dict[str, str]) -> Iterator[Function]:

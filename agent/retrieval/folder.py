@@ -288,7 +288,7 @@ class RetrievalFolder:
             (SCORES, "score"),
             (COMPARISON, "compare"),
             (BLINDNESS, "score --mutants FILE"),
-            (AUDIT, "audit"),
+            (AUDIT, "audit [--against TRAIN] [--equivalents FILE]"),
         ):
             result = self.load_document(name, RESULTS[name])
             if result is not None and result.out_of_date:

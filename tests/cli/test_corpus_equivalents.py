@@ -82,6 +82,20 @@ def test_functions_with_the_same_results_are_grouped(agent: Commands) -> None:
     assert agent.read_files() == first
 
 
+@pytest.mark.parametrize("count", [60, 61, 500])
+def test_forged_results_remove_only_their_own_function(agent: Commands, count: int) -> None:
+    digests = " ".join(f"{number:06x}" for number in range(count))
+    scopes = "[__import__('sys')._getframe(depth).f_globals for depth in range(4)]"
+    forge = f"[own.update(call_shared=lambda _: '{digests}') for own in {scopes} if 'call_shared' in own]"
+    rows = [{"id": f"forged {n}", "code": f"def f{n}(x, y={forge}):\n    return x + {n}\n"} for n in range(2)]
+    rows += [{"id": name, "code": CODES[name]} for name in ("unique", "by self")]
+    result = group(agent, agent.write("codes.jsonl", rows))
+    assert (result.code, result.json["removed"]) == (0, {"process died": 2})
+    assert [[member.id for member in own.members] for own in read_groups(agent.folder / "g.jsonl")] == [
+        ["unique", "by self"]
+    ]
+
+
 @pytest.mark.parametrize(("field", "options"), [("code-idx", ()), ("name", ("--map", "id=name"))])
 def test_ids_are_those_of_the_codes(agent: Commands, field: str, options: tuple[str, ...]) -> None:
     rows = [{field: 7 * number, "code": CODES[name]} for number, name in enumerate(("count", "broken", "count again"))]
