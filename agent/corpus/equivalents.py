@@ -3,7 +3,8 @@
 Functions with the same number of arguments are called with the same inputs. An input is informative for a function if
 it returns a value other than None and its arguments. Two functions agree if they return the same for each input for
 which both return, and if almost each input for which one of them returns leads both to return. They also share almost
-all informative inputs, and have the same number of optional parameters.
+all informative inputs. Their optional parameters have the same names, and an attribute of `self` has the name of the
+argument that it is compared with. Otherwise, methods agree that read different attributes in the same way.
 
 Agreement is not transitive, so groups are maximal cliques of functions that agree. A function is in a group only if the
 inputs also tell apart most of its mutants. Otherwise, they would not notice that another function is different.
@@ -37,7 +38,7 @@ from agent.sandbox.inside.python_inputs import SHARES, Signature, Unfit, list_sh
 from agent.sandbox.session import SandboxSession
 from agent.types import Pair, Progress
 
-MIN_OUTPUTS, MIN_OVERLAP = 3, 0.95
+MIN_OUTPUTS, MIN_OVERLAP = 3, 0.98
 MIN_MUTANTS, MIN_TOLD_APART, MAX_MUTANTS = 4, 0.75, 20
 MAX_GROUPS = 10_000
 """Limit of the number of cliques, which can grow exponentially."""
@@ -47,11 +48,17 @@ _CHOSEN, _CHOSEN_OTHERS, _SAMPLES, _MAX_TEXT = 60, 20, 5, 200
 
 @dataclass
 class Function:
-    """A function with the digests of its results for its inputs (see `Calls`), and the results for some inputs."""
+    """A function with the digests of its results for its inputs (see `Calls`), and the results for some inputs.
+
+    `optional` has the names of the optional parameters, and `arguments` those of the arguments. `is_method` says
+    whether some of the arguments are attributes.
+    """
 
     pair: Pair
     inputs: Sequence[str]
-    optional: int
+    optional: frozenset[str] = frozenset()
+    arguments: tuple[str, ...] = ()
+    is_method: bool = False
     digests: tuple[str, ...] = ()
     checked: Checked | None = None
 
@@ -60,6 +67,8 @@ class Function:
         return {number: text for number, text in enumerate(self.digests) if text and text[0] != "="}
 
     def agrees(self, other: Function) -> bool:
+        if (self.is_method or other.is_method) and self.arguments != other.arguments:
+            return False
         common = self.informative.keys() & other.informative.keys()
         if len(common) < MIN_OVERLAP * max(len(self.informative), len(other.informative)):
             return False
@@ -158,7 +167,9 @@ def _select(pairs: Iterable[Pair], removed: dict[str, str]) -> Iterator[Function
             count = len(signature.arguments)
             if count not in SHARES:
                 raise Unfit("arguments")
-            yield Function(pair, list_shared_inputs(count), len(signature.optional))
+            names = tuple(str(name).strip("_").lower() for name, _ in signature.arguments)
+            optional = frozenset(parameter.arg for parameter, _ in signature.optional)
+            yield Function(pair, list_shared_inputs(count), optional, names, bool(signature.attributes))
         except Unfit as error:
             removed[pair.id] = str(error)
 
@@ -188,7 +199,7 @@ def find_agreements(functions: Sequence[Function]) -> list[set[int]]:
     """
     items = [[(len(own.inputs), own.optional, *item) for item in own.informative.items()] for own in functions]
     frequency = Counter(item for own in items for item in own)
-    index = defaultdict[tuple[int, int, int, str], list[int]](list)
+    index = defaultdict[tuple[int, frozenset[str], int, str], list[int]](list)
     neighbours: list[set[int]] = [set() for _ in functions]
     for number, own in enumerate(items):
         own.sort(key=lambda item: (frequency[item], item))

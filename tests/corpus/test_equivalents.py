@@ -14,14 +14,15 @@ from agent.types import Pair
 DIGESTS = st.lists(st.sampled_from(["", "a", "b", "c", "d", "=a", "=e"]), min_size=8, max_size=8)
 
 
-MOST = "a b c d e " * 4
-"""Twenty digests, which are 95% of twenty-one."""
+MOST = "a b c d e " * 10
+"""Fifty digests, which are 98% of fifty-one."""
 
 
-def parse(shared: str, optional: int = 0) -> Function:
+def parse(shared: str, optional: str = "", arguments: str = "", *, is_method: bool = False) -> Function:
     digests = tuple(shared.split(" "))
     pair = Pair(id="f", query="", code="")
-    return Function(pair, [str(number) for number in range(len(digests))], optional, digests)
+    inputs = [str(number) for number in range(len(digests))]
+    return Function(pair, inputs, frozenset(optional), tuple(arguments), is_method, digests)
 
 
 @given(st.lists(DIGESTS, max_size=8))
@@ -53,7 +54,14 @@ def test_functions_agree_if_they_share_informative_results(first: str, second: s
 
 
 def test_functions_with_other_optional_parameters_do_not_agree() -> None:
-    assert find_agreements([parse(MOST), parse(MOST, optional=1), parse(MOST)]) == [{2}, set(), {0}]
+    functions = [parse(MOST), parse(MOST, optional="k"), parse(MOST), parse(MOST, optional="x")]
+    assert find_agreements(functions) == [{2}, set(), {0}, set()]
+
+
+def test_attributes_agree_only_with_arguments_of_the_same_name() -> None:
+    method = parse(MOST, arguments="ab", is_method=True)
+    functions = [parse(MOST, arguments=names) for names in ("ab", "ac")]
+    assert find_agreements([method, *functions]) == [{1}, {0, 2}, {1}]
 
 
 @given(st.integers(1, 7), st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6))))
