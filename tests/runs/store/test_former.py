@@ -49,7 +49,14 @@ def answer(call: Call) -> str:
 
 def make_annotator(folder: Path, model: ScriptedLLM, run: str | None = "full") -> Annotator:
     run_dir = None if run is None else folder / run
-    return Annotator(model=model, sandbox="bwrap", config=SETTINGS, run_dir=run_dir, cache=folder / "cache.sqlite")
+    return Annotator(
+        model=model,
+        sandbox="bwrap",
+        config=SETTINGS,
+        run_dir=run_dir,
+        cache=folder / "cache.sqlite",
+        prompts=folder / "prompts",
+    )
 
 
 @pytest.mark.bwrap
@@ -72,12 +79,12 @@ IDENTITIES = {
     "single_llm": "e9f97f6587c497ea00edea200307a4618e285c0e79a6b9313d34c287fa36b928",
     "ps_tpg_sim_fa": "92eb3991b6f835305a7cc3f47f236a9e814b58598f11e4cb76fd1eff834748b9",
 }
-"""Hashes of identities, computed before the setting `pipeline.context` existed."""
+"""Hashes of identities with the former prompts, computed before the setting `pipeline.context` existed."""
 
 
 @pytest.mark.parametrize("variant", IDENTITIES)
 def test_tests_in_modules_change_no_identity_of_a_run_without_them(variant: str) -> None:
-    identity = RunSpec.of({"model": "heuristic", "variant": variant}).identity()
+    identity = RunSpec.of({"model": "heuristic", "variant": variant, "prompts": FORMER / "prompts"}).identity()
     assert hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest() == IDENTITIES[variant]
 
 
