@@ -56,8 +56,8 @@ async def call(session: SandboxSession, *functions: str, inputs: Sequence[str] =
 
 
 def read_modes(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Return the mode and the content of each file in a folder, and the modes of devices."""
-    paths = [path for path in folder.rglob("*") if path.is_file()]
+    """Return the mode and the content of each file in a folder except compiled ones, and the modes of devices."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__"]
     files = {str(path): (stat.S_IMODE(path.stat().st_mode), path.read_bytes()) for path in paths}
     return files | {name: (stat.S_IMODE(Path(name).stat().st_mode), b"") for name in ("/dev/null", "/dev/zero", "/tmp")}
 
