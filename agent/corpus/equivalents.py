@@ -215,7 +215,7 @@ def find_agreements(functions: Sequence[Function]) -> list[set[int]]:
 
 def iterate_cliques(neighbours: Mapping[int, Set[int]]) -> Iterator[list[int]]:
     """Iterate over the maximal cliques of a graph (Bron and Kerbosch, with a pivot)."""
-    stack = [(list[int](), set(neighbours), set[int]())]
+    stack = [(list[int](), set(neighbours), set[int]())] if neighbours else []
     while stack:
         clique, candidates, excluded = stack.pop()
         if not candidates and not excluded:

@@ -77,6 +77,10 @@ def test_cliques_are_all_maximal_sets_of_neighbours(size: int, edges: set[tuple[
     assert sorted(iterate_cliques(dict(enumerate(neighbours)))) == sorted(maximal)
 
 
+def test_an_empty_graph_has_no_cliques() -> None:
+    assert list(iterate_cliques({})) == []
+
+
 def test_a_chain_of_agreements_is_two_groups() -> None:
     chain = [f"{MOST} ", f"{MOST}f ", f" {MOST[2:]}f "]
     nodes = [parse(row) for row in chain]
