@@ -118,8 +118,8 @@ def read_rows(path: Path) -> Iterator[BenchmarkRow]:
 class BenchmarkBuilder:
     """Collects the queries, snippets and grades of the benchmark at `path`.
 
-    A duplicate id raises an InputError with the location, and so does a grade for an unknown query or snippet, unless
-    such grades are to be skipped. `lists_pairs` is that of `Benchmark`.
+    A duplicate id raises an InputError with the location. A grade for an unknown query or snippet raises one, too,
+    unless the request skips such grades. `lists_pairs` is that of `Benchmark`.
     """
 
     path: Path
