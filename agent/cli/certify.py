@@ -14,9 +14,9 @@ from agent.evaluation.guarantee import (
     calibrate_sample,
     certify_sample,
     read_reviewed_sample,
-    write_guarantee,
 )
 from agent.runs.store import files
+from agent.runs.store.files import write_document
 from agent.runs.store.run_view import load_run
 from agent.text import Figure
 
@@ -57,7 +57,7 @@ def run(
             guarantee = certify_sample(sample, level, "exact" if until is None else "anytime")
             # without a test, another level may still be tested
             if written := bool(guarantee.certificate.prefixes):
-                write_guarantee(view.path / files.CERTIFICATE, guarantee)
+                write_document(view.path / files.CERTIFICATE, guarantee)
             document |= guarantee.model_dump(mode="json")
             figures += build_guarantee_figures(guarantee)
         if calibrate:

@@ -17,12 +17,12 @@ from agent.evaluation.guarantee import (
     hash_file,
     read_guarantee,
     read_reviewed_sample,
-    write_guarantee,
 )
 from agent.exports.registry import FORMATS
 from agent.exports.rows import Export, ExportFilter, format_left_out
 from agent.exports.target import open_target
 from agent.runs.store import files
+from agent.runs.store.files import write_document
 from agent.runs.store.run_view import RunView, load_run
 from agent.text import plural
 
@@ -70,9 +70,9 @@ def run(
             form.write(export, draft)
             if guarantee is not None and form.files:
                 certificate = guarantee.model_copy(update={"files": _hash_files(draft)})
-                write_guarantee(draft / files.CERTIFICATE, certificate)
+                write_document(draft / files.CERTIFICATE, certificate)
         if guarantee is not None and not form.files:
-            write_guarantee(place, guarantee.model_copy(update={"files": hashes | _hash_files(target)}))
+            write_document(place, guarantee.model_copy(update={"files": hashes | _hash_files(target)}))
     if uncertified := export.uncertified:
         export.notes.append(
             f"{plural(uncertified.total(), 'label is', 'labels are')} not certified and became undecided: "

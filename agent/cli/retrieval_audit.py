@@ -15,7 +15,8 @@ from agent.datasets.groups import read_groups
 from agent.datasets.reading import read_dataset
 from agent.errors import UsageError
 from agent.retrieval.benchmark import open_benchmark
-from agent.retrieval.folder import AUDIT, BenchmarkSource, is_retrieval_folder, open_for_writing, write_json
+from agent.retrieval.folder import AUDIT, BenchmarkSource, is_retrieval_folder, open_for_writing
+from agent.runs.store.files import write_document
 from agent.views.audit import build_audit_figures
 
 
@@ -42,7 +43,7 @@ def run(source: BenchmarkSource, against: Sequence[str], equivalents: Path | Non
         with Steps(notes) as steps:
             audit = audit_benchmark(benchmark, training, groups, folder, progress=steps)
         if folder is not None:
-            write_json(folder.path / AUDIT, audit)
+            write_document(folder.path / AUDIT, audit)
     if as_json:
         print_json(audit.model_dump(mode="json"))
     else:

@@ -12,7 +12,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from agent.datasets.encoding import dumps
 from agent.errors import UsageError
 from agent.evaluation.certificate import (
     ALPHA,
@@ -30,7 +29,7 @@ from agent.evaluation.certificate import (
     count_needed_reviews,
 )
 from agent.runs.store import files
-from agent.runs.store.files import read_document, replacing
+from agent.runs.store.files import read_document
 from agent.runs.store.reviews import iterate_reviews, read_votes
 from agent.runs.store.run_view import RunView
 from agent.runs.store.samples import CERTIFIABLE, EVIDENCE, Draw, ReviewSample, draw_from_strata, read_sample
@@ -153,12 +152,14 @@ def read_reviewed_sample(run: RunView) -> ReviewedSample:
             f"{run.path}: labels were added or changed since the sample was drawn. Draw another sample "
             "(agent review --new-sample)."
         )
-    if draw_from_strata(strata, sample.size, sample.seed).strata != sample.strata:
+    drawn = draw_from_strata(strata, sample.size, sample.seed)
+    listed = {draw.fingerprint for draw in sample.draws}
+    if drawn.strata != sample.strata or sample.fingerprint not in listed:
         raise UsageError(f"{run.path}: {files.REVIEW_SAMPLE} was edited. Restore it, or draw another (--new-sample).")
     votes, order = read_votes(run.path / files.REVIEWS), sample.shuffle_ids()
     verdicts = votes.decide(list(takewhile(votes.first.__contains__, order)))
     fingerprints = {review.sample for review in iterate_reviews(run.path / files.REVIEWS)}
-    unlisted = fingerprints - {draw.fingerprint for draw in sample.draws}
+    unlisted = fingerprints - listed
     return ReviewedSample(
         run=run.path,
         sample=sample,
@@ -234,16 +235,6 @@ def read_guarantee(path: Path) -> Guarantee | None:
     if not path.exists():
         return None
     return read_document(path, Guarantee, expected="a certificate", remedy="Delete it, and run agent score --certify.")
-
-
-def write_guarantee(path: Path, guarantee: Guarantee) -> None:
-    """Write a certificate atomically.
-
-    Raises:
-        StorageError: the file cannot be written. An earlier file is unchanged.
-    """
-    with replacing(path) as draft:
-        draft.write_bytes(dumps(guarantee.model_dump(mode="json"), indent=True) + b"\n")
 
 
 def calibrate_sample(sample: ReviewedSample) -> Calibration:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import yaml
 
 from agent.corpus.describe import LICENCE, MISSING, SOURCE, get_name
 from agent.evaluation.estimates import RunEstimates, estimate_run, read_review_data
-from agent.evaluation.guarantee import Guarantee, build_guarantee_figures
+from agent.evaluation.guarantee import Guarantee, build_guarantee_figures, hash_file
 from agent.evaluation.statistics import krippendorff_alpha
 from agent.exports.rows import INPUT_PREFIX, Export, Row, escape_surrogates, format_left_out
 from agent.exports.tables import write_parquet_rows
@@ -70,15 +69,11 @@ def write_dataset(export: Export, folder: Path) -> None:
 def render_front_matter(fields: Mapping[str, Any], folder: Path, configs: Mapping[str, Mapping[str, str]]) -> str:
     """Return the front matter of a dataset card. `configs` maps configurations to their files in `folder`, by split."""
 
-    def compute_digest(path: str) -> str:
-        with (folder / path).open("rb") as file:
-            return file_digest(file, "sha256").hexdigest()
-
     # `load_dataset` caches by the name of the folder and the config, so the config must depend on the data
     rows = [
         {
             "config_name": name,
-            "description": f"SHA-256 of the data: {', '.join(map(compute_digest, files.values()))}",
+            "description": f"SHA-256 of the data: {', '.join(hash_file(folder / path) for path in files.values())}",
             "data_files": [{"split": split, "path": path} for split, path in files.items()],
         }
         for name, files in configs.items()

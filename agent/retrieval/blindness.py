@@ -21,12 +21,13 @@ from agent.errors import InputError, UsageError
 from agent.evaluation.lazy_numpy import np
 from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, ClusterBootstrap, divide
 from agent.retrieval.code_views import find_language
-from agent.retrieval.folder import BLINDNESS, EMBEDDINGS, RetrievalFolder, write_json
+from agent.retrieval.folder import BLINDNESS, EMBEDDINGS, RetrievalFolder
 from agent.retrieval.results import Blindness, BlindnessFigures, MetricValue, SearcherBlindness
 from agent.retrieval.searchers.base import Searcher
 from agent.retrieval.searchers.known_models import remove_folder
 from agent.retrieval.searchers.presets import EmbedderOptions, restore_options
 from agent.retrieval.searchers.registry import make_searcher
+from agent.runs.store.files import write_document
 from agent.runs.store.manifest import as_json, list_differences
 from agent.text import one_line, plural
 from agent.types import Progress
@@ -268,5 +269,5 @@ def update_blindness(
         equivalent=contrast_set.equivalent,
         searchers=tuple(summarise_outcomes(contrast_set.contrasts, outcomes, settings)),
     )
-    write_json(folder.path / BLINDNESS, blindness)
+    write_document(folder.path / BLINDNESS, blindness)
     return blindness

@@ -26,7 +26,7 @@ from agent.retrieval.rankings import encode_id
 from agent.retrieval.results import Audit, Blindness, Comparisons, RetrievalScores
 from agent.retrieval.searchers.trained import TrainingRecord
 from agent.runs.store import files
-from agent.runs.store.files import Parsed, lock_folder, read_document, replacing, writing
+from agent.runs.store.files import Parsed, lock_folder, read_document, replacing, write_document, writing
 from agent.runs.store.manifest import as_json, list_differences, utc_now
 from agent.types import SCHEMA_VERSION
 
@@ -276,7 +276,7 @@ class RetrievalFolder:
         for name in names:
             result = self.load_document(name, RESULTS[name])
             if result is not None and not result.out_of_date:
-                write_json(self.path / name, result.model_copy(update={"out_of_date": True}))
+                write_document(self.path / name, result.model_copy(update={"out_of_date": True}))
 
     def describe_out_of_date_results(self) -> Iterator[str]:
         """Yield a sentence for each out-of-date result, with the command that refreshes it.
@@ -310,9 +310,9 @@ class RetrievalFolder:
                 record = write(file)
             self.mark_out_of_date(*RESULTS)
             if self._manifest.rankings.pop(name, None) is not None:
-                write_json(self.path / files.MANIFEST, self._manifest)
+                write_document(self.path / files.MANIFEST, self._manifest)
         self._manifest.rankings[name] = record
-        write_json(self.path / files.MANIFEST, self._manifest)
+        write_document(self.path / files.MANIFEST, self._manifest)
         return record
 
 
@@ -344,7 +344,7 @@ def prepare_folder(
             relative = source.model_copy(update={"path": first, "codes": codes})
             _write_benchmark(path, benchmark)
             # written last, because a folder without a manifest is initialised again
-            write_json(path / files.MANIFEST, _Manifest(benchmark=about, source=relative, identity=identity))
+            write_document(path / files.MANIFEST, _Manifest(benchmark=about, source=relative, identity=identity))
         folder = RetrievalFolder(path)
         folder.check_identity(identity)
         yield folder
@@ -379,16 +379,6 @@ def _write_benchmark(path: Path, benchmark: Benchmark) -> None:
     rows = ((query, *judgement) for query, grades in benchmark.grades.items() for judgement in grades.items())
     with replacing(path / QRELS) as draft:
         draft.write_text("query-id\tcorpus-id\tscore\n" + "".join(format_row(*row) for row in rows), encoding="utf-8")
-
-
-def write_json(path: Path, document: BaseModel) -> None:
-    """Write a document to a JSON file in a retrieval folder.
-
-    Raises:
-        StorageError: the file cannot be written. The earlier version is kept.
-    """
-    with replacing(path) as draft:
-        draft.write_bytes(dumps(document.model_dump(mode="json", by_alias=True), indent=True) + b"\n")
 
 
 def format_row(*cells: object) -> str:

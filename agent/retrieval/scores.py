@@ -15,7 +15,7 @@ from agent.datasets.encoding import dumps
 from agent.errors import UsageError
 from agent.evaluation.lazy_numpy import np
 from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, adjust_holm
-from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder, write_json
+from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder
 from agent.retrieval.judging import Labels, read_labels
 from agent.retrieval.measures import DEFAULT_METRICS, QueryRanking, compute_first_rank, get_metric
 from agent.retrieval.rankings import read_trec
@@ -36,7 +36,7 @@ from agent.retrieval.significance import (
     compute_stability,
     run_paired_tests,
 )
-from agent.runs.store.files import replacing
+from agent.runs.store.files import replacing, write_document
 from agent.types import Progress
 
 # The ranking of one searcher: each query with the scores of its snippets, in the form that `read_trec` yields.
@@ -327,7 +327,7 @@ def update_scores(
     if folder.load_document(SCORES, RetrievalScores) != scored.scores:
         folder.mark_out_of_date(COMPARISON)
     write_query_scores(scored, as_csv=folder.path / SCORES_CSV, as_json=folder.path / SCORES_JSONL)
-    write_json(folder.path / SCORES, scored.scores)
+    write_document(folder.path / SCORES, scored.scores)
     return scored.scores
 
 
@@ -368,7 +368,7 @@ def update_comparison(
     )
     notes = (f"{mean}: {', '.join(names)}" for mean, names in means.items())
     comparison = comparison.model_copy(update={"notes": (*comparison.notes, *notes)})
-    write_json(folder.path / COMPARISON, comparison)
+    write_document(folder.path / COMPARISON, comparison)
     return comparison
 
 

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from agent.runs.store.files import write_document
 from agent.runs.store.reviews import Review, ReviewLog
 from agent.runs.store.run_folder import RunFolder
-from agent.runs.store.samples import draw_sample, read_sample, write_sample
+from agent.runs.store.samples import draw_sample, read_sample
 from agent.types import Annotation, Cause, Pair, Status, TestReport
 from tests.runs.store.samples import make_annotation, make_error, make_evidence
 
@@ -57,7 +58,7 @@ def draw_review_sample(
 ) -> list[str]:
     """Draw a review sample of a run and return its ids in review order."""
     sample = draw_sample(annotations, by, n, seed)
-    write_sample(run / "review_sample.json", sample)
+    write_document(run / "review_sample.json", sample)
     return sample.shuffle_ids()
 
 

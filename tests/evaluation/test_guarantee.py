@@ -17,8 +17,8 @@ from agent.evaluation.guarantee import (
     calibrate_sample,
     certify_sample,
     read_reviewed_sample,
-    write_guarantee,
 )
+from agent.runs.store.files import write_document
 from agent.runs.store.run_view import load_run
 from agent.runs.store.samples import draw_sample, read_sample, replace_sample
 from tests.evaluation.runs import add_reviews, annotate, write_run
@@ -117,8 +117,9 @@ def edit_sample(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
         lambda document: document["strata"].reverse(),
         lambda document: document["strata"][0]["sampled"].pop(),
         lambda document: document.update(strata_sha256="0"),
+        lambda document: document.update(draws=[]),
     ],
-    ids=["seed", "order", "pair", "hash"],
+    ids=["seed", "order", "pair", "hash", "draws"],
 )
 def test_a_sample_that_was_edited_cannot_be_certified(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
     review(run, get_order(run))
@@ -186,7 +187,7 @@ def test_a_relabelled_pair_outside_the_sample_is_noticed(run: Path) -> None:
 
 def test_another_level_is_another_test_and_needs_another_sample(run: Path) -> None:
     review(run, get_order(run))
-    write_guarantee(run / "certificate.json", certify(run))
+    write_document(run / "certificate.json", certify(run))
     with pytest.raises(UsageError):
         certify(run, level=0.1)
     draw(run, 160)

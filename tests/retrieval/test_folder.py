@@ -29,9 +29,9 @@ from agent.retrieval.folder import (
     is_retrieval_folder,
     open_for_writing,
     prepare_folder,
-    write_json,
 )
 from agent.retrieval.scores import update_comparison, update_scores
+from agent.runs.store.files import write_document
 from tests.retrieval.pooled import make_folder
 
 SMALL = Benchmark(
@@ -91,7 +91,7 @@ def test_a_complete_ranking_marks_results_as_out_of_date(tmp_path: Path) -> None
     folder = RetrievalFolder(make_folder(tmp_path))
     update_scores(folder, settings=BootstrapSettings(resamples=100))
     update_comparison(folder)
-    write_json(folder.path / AUDIT, audit_benchmark(folder.reopen_benchmark()))
+    write_document(folder.path / AUDIT, audit_benchmark(folder.reopen_benchmark()))
 
     def read_states() -> list[bool]:
         return [json.loads((folder.path / name).read_text())["out_of_date"] for name in LABEL_RESULTS]

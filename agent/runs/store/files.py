@@ -156,6 +156,16 @@ def read_document(
     return decode_record(data, kind, str(path), expected=expected, remedy=remedy, update=update)
 
 
+def write_document(path: Path, document: BaseModel) -> None:
+    """Write a record as a JSON file, atomically.
+
+    Raises:
+        StorageError: the file cannot be written. An earlier file is unchanged.
+    """
+    with replacing(path) as draft:
+        draft.write_bytes(dumps(document.model_dump(mode="json", by_alias=True), indent=True) + b"\n")
+
+
 def open_run_file(path: Path, flags: int = 0) -> int:
     """Open or create a file for reading and writing, and return its descriptor.
 

@@ -16,7 +16,7 @@ from pydantic import AwareDatetime, ConfigDict, Field
 from agent.datasets.encoding import dumps
 from agent.errors import RunFolderError, UsageError
 from agent.runs.store.annotations import LabelStatus, find_majority_round, get_status
-from agent.runs.store.files import read_document, replacing
+from agent.runs.store.files import read_document, write_document
 from agent.runs.store.strata import Stratum, assign_cells, hash_strata, stratify
 from agent.types import SCHEMA_VERSION, Annotation, Count, Frozen
 
@@ -201,7 +201,7 @@ def replace_sample(path: Path, sample: ReviewSample, reviewed: Collection[str] =
             ),
         )
     sample = sample.model_copy(update={"draws": draws})
-    write_sample(path, sample)
+    write_document(path, sample)
     return sample
 
 
@@ -235,16 +235,6 @@ def read_sample(path: Path) -> ReviewSample | None:
     if not path.exists():
         return None
     return read_document(path, ReviewSample, expected="a sample", remedy="Draw another (--new-sample).")
-
-
-def write_sample(path: Path, sample: ReviewSample) -> None:
-    """Write a sample, atomically replacing an earlier sample.
-
-    Raises:
-        StorageError: the file cannot be written. An earlier file is unchanged.
-    """
-    with replacing(path) as draft:
-        draft.write_bytes(dumps(sample.model_dump(mode="json", by_alias=True), indent=True) + b"\n")
 
 
 def is_stale(sample: ReviewSample, annotations: Iterable[Annotation]) -> bool:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import RunFolderError, UsageError
-from agent.runs.store.samples import FIELDS, ReviewSample, allocate, draw_sample, is_stale, read_sample, write_sample
+from agent.runs.store.files import write_document
+from agent.runs.store.samples import FIELDS, ReviewSample, allocate, draw_sample, is_stale, read_sample
 from agent.types import Annotation
 from tests.runs.store.samples import make_annotation, make_error, make_full_annotation
 
@@ -112,7 +113,7 @@ def test_samples_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "review_sample.json"
     sample = draw_sample([*make_run(3, 3, 2), make_full_annotation()], ("label", "error"), 7, 5)
     assert read_sample(path) is None
-    write_sample(path, sample)
+    write_document(path, sample)
     assert read_sample(path) == sample
     record = json.loads(path.read_text())
     assert list(record) == ["schema", "seed", "by", "strata"]
